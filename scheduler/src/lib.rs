@@ -10,11 +10,11 @@ It never knows how records are stored or sent: the node stores [`Facts`] and sen
 The state of a [`Scheduler`] is one struct for each folder: `Routing`, `Objects`, `Holder`, `Home`,
 `Stealing` and `PolicyState`. Methods of [`Scheduler`] are steps that concern several folders.
 
-Where to change what: a policy → `policy/`; the order of queues → `holder/ready_queue.rs`; stealing
-→ `stealing/`; what a record holds → `home/ledger/`; launches and ends → `holder/execution.rs`; from
-queue to slot → `holder/staging.rs`, and back → `holder/requeue.rs`; fetches → `objects/fetch.rs`;
-objects here → `objects/object_table.rs`, places of copies → `objects/directory.rs`, reader counts →
-`objects/reader_counts.rs`.
+Where to change what: a policy → `policy/`; the order of queues → `holder/queues/ready_queue.rs`;
+stealing → `stealing/`; what a record holds → `home/ledger/records/`; launches and ends →
+`holder/execution.rs`; from queue to slot → `holder/staging/`, and back → `holder/requeue.rs`;
+fetches → `objects/fetch.rs`; objects here → `objects/object_table.rs`, places of copies →
+`objects/directory.rs`, reader counts → `objects/reader_counts.rs`.
 */
 
 mod holder;
@@ -31,7 +31,7 @@ mod stealing;
 mod tests;
 
 pub use holder::gangs::GangPart;
-pub use holder::job_tallies::Usage;
+pub use holder::jobs::job_tallies::Usage;
 pub use home::ledger::{ChunkError, LedgerRecord, RecordError};
 pub use home::requests::Request;
 pub use home::task_inventory::{Believed, Census, JobCount};

@@ -17,7 +17,6 @@
 //!
 //! All results are noted in [`Out`].
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use proto::event::Reason;
@@ -141,7 +140,7 @@ impl Scheduler {
     pub fn resume(&mut self, now: Time, out: &mut Out) {
         self.home.ledger.resume(now, out);
         self.home.ledger.ask_for_rounds(|_| true, self.routing.homes(), out);
-        self.holder.job_tallies_mut().started(now);
+        self.holder.start_tallies(now);
         self.home.jobs.resume(now, self.routing.homes(), out);
     }
 
@@ -285,7 +284,7 @@ impl Scheduler {
             self.note_former_life(peer, before);
             self.note_death(now, (peer, before));
         }
-        let has_tasks = self.home.ledger.held_remotely.contains_key(&peer);
+        let has_tasks = self.home.ledger.has_given_to(peer);
         self.check_held_remotely(now, peer, before, incarnation, out);
         if restarted {
             self.take_back_unacked_grants(peer, before.unwrap_or(Incarnation::FIRST), out);
@@ -293,11 +292,7 @@ impl Scheduler {
             self.stealing.forget_peer(peer, now);
             self.policy.forget_peer(peer);
             let homes = self.routing.homes();
-            for (&job_id, job) in &mut self.home.ledger.jobs {
-                if homes.job_home(job_id) == peer && job.visible && !job.ended {
-                    job.report_everything(now);
-                }
-            }
+            self.home.ledger.report_again(now, |job| homes.job_home(job) == peer);
             let of_peer = |local: LocalId| homes.owner(local.partition()) == Some(peer);
             self.home.ledger.ask_again(of_peer, homes, out);
             self.home.ledger.recall_again(homes, out);
@@ -341,12 +336,10 @@ impl Scheduler {
         self.home.ledger.remove_some(now, out);
         self.home.ledger.pump(now, self.routing.homes(), STEP_EDGES_MAX, out);
         for _ in 0..STEP_EDGES_MAX {
-            let Some(task) = self.home.ledger.ready.pop_front() else { break };
+            let Some(task) = self.home.ledger.next_ready() else { break };
             self.place(now, task, out);
         }
-        if self.home.ledger.ready.is_empty() {
-            self.home.ledger.ready = VecDeque::new();
-        }
+        self.home.ledger.give_room_back();
         self.holder.send_pushes(out);
         self.send_readers_finished(out);
     }
@@ -400,17 +393,12 @@ impl Scheduler {
 
     fn expire_uncommitted(&mut self, now: Time, out: &mut Out) {
         let ttl = proto::limits::STAGED_JOB_TTL;
-        let staged = self.home.ledger.live_jobs().filter(|(_, job)| job.may_expire());
-        let silent = staged.filter(|(_, job)| job.touched + ttl <= now);
-        let silent: Vec<JobId> = silent.map(|(job_id, _)| job_id).collect();
-        for job_id in silent {
+        for job_id in self.home.ledger.silent_jobs(now, ttl) {
             // An empty report is a question to the job's home. The home repeats the commit, or
             // answers that there is no such job. Until then nothing is dropped; the home may have
             // promised the job.
             let question = self.ask_job_home(job_id, out);
-            if let Some(job) = self.home.ledger.jobs.get_mut(&job_id) {
-                (job.touched, job.question) = (now, question);
-            }
+            self.home.ledger.has_asked(now, job_id, question);
         }
     }
 
@@ -421,8 +409,7 @@ impl Scheduler {
             return Some(now);
         }
         let ttl = proto::limits::STAGED_JOB_TTL;
-        let staged = self.home.ledger.live_jobs().filter(|(_, job)| job.may_expire());
-        let expiry = staged.map(|(_, job)| job.touched + ttl).min();
+        let expiry = self.home.ledger.next_silence(ttl);
         let retry = self.objects.deadline(now);
         let due = [
             self.stealing.deadline(),

@@ -10,14 +10,11 @@ use crate::texts::Text;
 const FILES_MAX: usize = 16;
 
 /// A folder with more files, their number, and the reason. The number may only fall.
-const LARGER: [(&str, usize, &str); 8] = [
+const LARGER: [(&str, usize, &str); 5] = [
     ("bench/src", 17, "one file for each benchmark"),
     ("client/src", 17, "one file for each concern of a program that uses the library"),
     ("resources/src", 19, "requests, offers and claims share their types"),
-    ("scheduler/src/holder", 23, "the steps of one attempt share the holder's fields"),
-    ("scheduler/src/home/ledger", 23, "the events of one record share the ledger's fields"),
     ("sim/src/checkers", 29, "one file for each checker"),
-    ("sim/src/faults", 22, "one file for each kind of fault, around the world"),
     ("workloads/src/formats", 18, "one file for each format"),
 ];
 

@@ -9,7 +9,7 @@ use proto::work::{Outcome, Stay, Turn};
 use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::holder::Holder;
-use crate::holder::ready_queue::{PLAIN, Ready};
+use crate::holder::queues::ready_queue::{PLAIN, Ready};
 use crate::holder::slots::Seat;
 use crate::holder::staging::Staged;
 use crate::holder::task::{Work, is_command, is_upload, unpack};

@@ -5,7 +5,7 @@ use resources::EndOfLife;
 
 use crate::Scheduler;
 use crate::holder::Holder;
-use crate::holder::classes::Class;
+use crate::holder::queues::classes::Class;
 use crate::holder::start_permission::StartPermission;
 use crate::holder::task::Work;
 use crate::output::Out;

@@ -1,21 +1,13 @@
 //! The part of the holder: queues of ready tasks, staged inputs, slots, attempts that run, and the
 //! counts and reports of their ends.
 
-pub(crate) mod admission;
-pub(crate) mod classes;
-mod demand;
 pub(crate) mod execution;
 pub(crate) mod gangs;
-mod gathering;
-pub(crate) mod job_cleanup;
-pub(crate) mod job_tallies;
+pub(crate) mod jobs;
 pub(crate) mod life;
 mod limits;
-pub(crate) mod matching;
-pub(crate) mod no_space;
 mod push;
 pub(crate) mod queues;
-pub(crate) mod ready_queue;
 pub(crate) mod recent_completions;
 pub(crate) mod remote_tasks;
 mod requeue;
@@ -32,21 +24,21 @@ use proto::wire::message::Body;
 use proto::{Attempt, JobId, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::Mutant;
-use crate::holder::admission::{Passed, SpaceTimeout};
-use crate::holder::classes::{Class, Classes};
-use crate::holder::execution::Running;
+use crate::holder::execution::{RemoteTask, Running};
 use crate::holder::gangs::Gangs;
-use crate::holder::gathering::Gathering;
-use crate::holder::job_cleanup::LocalJobs;
-use crate::holder::job_tallies::JobTallies;
+use crate::holder::jobs::job_cleanup::LocalJobs;
+use crate::holder::jobs::job_tallies::JobTallies;
 use crate::holder::life::Life;
-use crate::holder::matching::Reservation;
-use crate::holder::no_space::NoSpace;
 use crate::holder::queues::Queues;
-use crate::holder::ready_queue::{Presence, Ready};
+use crate::holder::queues::classes::{Class, Classes};
+use crate::holder::queues::matching::Reservation;
+use crate::holder::queues::ready_queue::{Presence, Ready};
 use crate::holder::recent_completions::RecentCompletions;
 use crate::holder::remote_tasks::RemoteTasks;
 use crate::holder::slots::Slots;
+use crate::holder::staging::admission::{Passed, SpaceTimeout};
+use crate::holder::staging::gathering::Gathering;
+use crate::holder::staging::no_space::NoSpace;
 use crate::holder::staging::{Aside, Staged};
 use crate::holder::start_permission::StartRequests;
 use crate::holder::task::BundleBuilder;
@@ -175,14 +167,16 @@ impl Holder {
     pub(crate) fn local(&self) -> &Queues {
         &self.local
     }
-    pub(crate) fn local_mut(&mut self) -> &mut Queues {
-        &mut self.local
+    /// Takes a task of the lowest rank from the local queue, of these classes.
+    pub(crate) fn take_last_local(&mut self, may: impl Fn(u64) -> bool) -> Option<Ready> {
+        self.local.pop_last_of(may)
     }
     pub(crate) fn shared(&self) -> &Queues {
         &self.shared
     }
-    pub(crate) fn shared_mut(&mut self) -> &mut Queues {
-        &mut self.shared
+    /// Takes the task from the shared queue that this node would miss least, of these classes.
+    pub(crate) fn take_distant(&mut self, may: impl Fn(u64) -> bool) -> Option<Ready> {
+        self.shared.pop_distant(may)
     }
     /// Reports the new presence of an object to the queues.
     pub(crate) fn object_changed(&mut self, object: &ObjectId, presence: Presence) {
@@ -193,8 +187,13 @@ impl Holder {
     pub(crate) fn no_space(&self) -> &NoSpace {
         &self.no_space
     }
-    pub(crate) fn no_space_mut(&mut self) -> &mut NoSpace {
-        &mut self.no_space
+    /// A thief has taken the task.
+    pub(crate) fn note_stolen(&mut self, task: TaskId) {
+        self.no_space.note_stolen(task);
+    }
+    /// A task has come by a steal. Returns whether it must not be passed on again.
+    pub(crate) fn note_return(&mut self, task: TaskId) -> bool {
+        self.no_space.note_return(task)
     }
     /// Whether the next task does not fit on the disk.
     pub(crate) fn is_store_full(&self) -> bool {
@@ -204,8 +203,28 @@ impl Holder {
     pub(crate) fn remote_tasks(&self) -> &RemoteTasks {
         &self.remote_tasks
     }
-    pub(crate) fn remote_tasks_mut(&mut self) -> &mut RemoteTasks {
-        &mut self.remote_tasks
+    pub(crate) fn hold_remote(&mut self, task: TaskId, remote: RemoteTask) {
+        self.remote_tasks.insert(task, remote);
+    }
+    pub(crate) fn forget_remote(&mut self, task: &TaskId) {
+        self.remote_tasks.remove(task);
+    }
+    /// The home of the task, if that is another node, is about to be told that it is here.
+    pub(crate) fn tells_home(&mut self, task: &TaskId) {
+        if let Some(remote) = self.remote_tasks.get_mut(task) {
+            remote.home_knows = false;
+        }
+    }
+    /// The home has confirmed that it knows that this attempt is here.
+    pub(crate) fn home_has_heard(&mut self, task: &TaskId, attempt: Attempt) {
+        let remote = self.remote_tasks.get_mut(task);
+        if let Some(remote) = remote.filter(|remote| remote.attempt == attempt) {
+            remote.home_knows = true;
+        }
+        let staged = self.staging.get_mut(task);
+        if let Some(staged) = staged.filter(|staged| staged.attempt == attempt) {
+            staged.home_knows = true;
+        }
     }
     /// `missing`: the larger inputs that are not here, each once.
     pub(crate) fn enqueue(
@@ -241,9 +260,6 @@ impl Holder {
     pub(crate) fn staging(&self) -> &BTreeMap<TaskId, Box<Staged>> {
         &self.staging
     }
-    pub(crate) fn staged_mut(&mut self, task: &TaskId) -> Option<&mut Staged> {
-        self.staging.get_mut(task).map(AsMut::as_mut)
-    }
     /// The task has all inputs and waits for a slot.
     pub(crate) fn join_line(&mut self, task: TaskId) {
         match self.staging.get(&task).is_some_and(|staged| staged.work.is_gang()) {
@@ -266,8 +282,16 @@ impl Holder {
     pub(crate) fn running(&self) -> &BTreeMap<TaskId, Box<Running>> {
         &self.running
     }
-    pub(crate) fn running_mut(&mut self) -> &mut BTreeMap<TaskId, Box<Running>> {
-        &mut self.running
+    /// The next home of the running task is another node, and will ask for it.
+    pub(crate) fn hand_on(&mut self, task: &TaskId) {
+        if let Some(running) = self.running.get_mut(task) {
+            running.handed_on = true;
+        }
+    }
+    /// This node has become the home of the task. Returns whether the task runs here.
+    pub(crate) fn claim_running(&mut self, task: &TaskId) -> bool {
+        let running = self.running.get_mut(task);
+        running.map(|running| running.handed_on = false).is_some()
     }
     /// No more tasks start here.
     pub(crate) fn stop(&mut self) {
@@ -306,8 +330,9 @@ impl Holder {
     pub(crate) fn job_tallies(&self) -> &JobTallies {
         &self.job_tallies
     }
-    pub(crate) fn job_tallies_mut(&mut self) -> &mut JobTallies {
-        &mut self.job_tallies
+    /// This node begins to count what jobs use.
+    pub(crate) fn start_tallies(&mut self, now: Time) {
+        self.job_tallies.started(now);
     }
     /// The job is over; its tasks have been dropped before.
     pub(crate) fn forget_job(&mut self, job: JobId, out: &mut Out) {
@@ -332,6 +357,13 @@ impl Holder {
 
 #[cfg(test)]
 impl Holder {
+    /// The next task of the shared queue, in the order of dispatch.
+    pub(crate) fn take_next_shared(&mut self) -> Option<Ready> {
+        self.shared.pop()
+    }
+    pub(crate) fn take_last_shared(&mut self) -> Option<Ready> {
+        self.shared.pop_last_of(|_| true)
+    }
     pub(crate) fn variables_mut(&mut self) -> &mut Variables {
         self.variables.get_or_insert_default()
     }

@@ -59,7 +59,7 @@ impl Scheduler {
                 let detail = wire::EndDetail { error: error.clone(), ..Default::default() };
                 let me = self.options.me;
                 self.home.ledger.keep_failure(task, attempt, me, &detail);
-                let ending = Ending { error, exit_code: 1, ..Default::default() };
+                let ending = Ending::of_error(error);
                 self.home.ledger.end(now, task, End::Failed, me, ending, out);
             }
         }

@@ -13,7 +13,7 @@ use proto::work::{Turn, TurnAnswer, TurnCommit};
 use proto::{Attempt, LocalId, PartitionId, Span, TaskId, Time};
 
 use crate::holder::Holder;
-use crate::home::turns::check::check_turn;
+use crate::home::ledger::turns::check::check_turn;
 use crate::limits::{REPEAT_MAX, TURN_AGAIN};
 use crate::output::Out;
 use crate::{Mutant, Scheduler};

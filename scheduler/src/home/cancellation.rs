@@ -48,10 +48,10 @@ impl Scheduler {
         if let Some(other) = partitions.into_iter().find(|&p| !self.routing.homes().is_mine(p)) {
             return Err(wrong_home(other.0));
         }
-        match self.home.ledger.jobs.get(&job_id) {
+        match self.home.ledger.job(job_id) {
             None => Err(unknown_job(cancel.job)),
             // The ends of a job that is never committed here would outlive its chunks.
-            Some(job) if !job.visible => Err(not_yet(cancel.job)),
+            Some(job) if !job.is_visible() => Err(not_yet(cancel.job)),
             // A task that has ended here may be about to run again.
             Some(_) if self.home.is_behind(cancel) => Err(not_yet(cancel.job)),
             Some(_) => Ok(response::Body::Cancelled(self.on_cancel(now, cancel, out))),
@@ -137,7 +137,7 @@ impl Scheduler {
         self.holder.forget_turns(task, attempt);
         let (mut found, remote) = (false, self.holder.remote_tasks().get(&task));
         if remote.is_some_and(|remote| remote.attempt == attempt) {
-            self.holder.remote_tasks_mut().remove(&task);
+            self.holder.forget_remote(&task);
             found = true;
         }
         if self.holder.staging().get(&task).is_some_and(|staged| staged.attempt == attempt) {

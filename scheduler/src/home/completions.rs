@@ -3,74 +3,15 @@
 use proto::event::{Event, RetryReason};
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
-use proto::work::Captured;
 use proto::{Attempt, Incarnation, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::home::Home;
-use crate::home::ledger::{End, Ending, Ledger, State};
+use crate::home::ledger::{End, Ending, State};
 use crate::home::recall::Checked;
 use crate::output::{Out, task_attempt};
 use crate::{Mutant, Scheduler};
 
-impl Ledger {
-    /// A task of this home returns to it, by a steal or from an earlier home. Returns false if the
-    /// task is not wanted any more, or runs elsewhere: then this node had given it away and took it
-    /// back too soon.
-    pub(crate) fn take_home(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) -> bool {
-        let me = self.me;
-        let current = self.cell(task).is_some_and(|cell| {
-            let runs_elsewhere = cell.started && cell.holder != me;
-            cell.state == State::Ready && cell.attempt == attempt && !runs_elsewhere
-        });
-        let current = current && !self.is_removed(task.job);
-        if current {
-            let (me, incarnation) = (self.me, self.incarnation);
-            self.set_holder(task, me, incarnation, out);
-        }
-        current
-    }
-
-    /// Whether this attempt is ready or runs on that node, according to the task's record.
-    pub(crate) fn is_held_by(&self, task: TaskId, attempt: Attempt, node: NodeId) -> bool {
-        self.cell(task).is_some_and(|cell| {
-            cell.state == State::Ready && cell.attempt == attempt && cell.holder == node
-        })
-    }
-}
-
 impl Home {
-    pub(crate) fn count(&mut self, task: TaskId, completion: &wire::Completion) {
-        let Some(part) = self.ledger.part_mut(task) else { return };
-        let count = &mut part.count;
-        count.executions += 1;
-        let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
-        add(&mut count.work_ns, completion.finished_ns.saturating_sub(completion.started_ns));
-        for &size_bytes in &completion.output_sizes {
-            add(&mut count.produced_bytes, size_bytes);
-        }
-        add(&mut count.moved_bytes, completion.moved_bytes);
-        add(&mut count.local_bytes, completion.local_bytes);
-        add(&mut count.inputs, completion.inputs.into());
-        add(&mut count.inputs_local, completion.inputs_local.into());
-        add(&mut count.inputs_copied, completion.inputs_copied.into());
-        count.last_finish_ns = count.last_finish_ns.max(completion.finished_ns);
-        if count.first_start_ns == 0 || completion.started_ns < count.first_start_ns {
-            count.first_start_ns = completion.started_ns;
-        }
-    }
-
-    /// Starts a further attempt of a failed task, if retries are left.
-    fn retry(&mut self, task: TaskId, out: &mut Out) -> bool {
-        let retries = self.ledger.spec(task).map_or(0, |spec| spec.retries);
-        let Some(cell) = self.ledger.cell_mut(task) else { return false };
-        if u32::from(cell.tries) >= retries.min(u16::MAX.into()) {
-            return false;
-        }
-        cell.tries = cell.tries.saturating_add(1);
-        self.ledger.replace_ready(task, RetryReason::Retry, out);
-        true
-    }
-
     /// Records what a holder reports beside holding a task: that it starts the task, or that an
     /// earlier holder has crashed.
     pub(crate) fn note_of_holder(
@@ -109,10 +50,10 @@ impl Scheduler {
         let attempt = Attempt(completion.attempt);
         let Some(cell) = self.home.ledger.cell(task) else { return };
         let any_attempt = self.options.mutant == Some(Mutant::CompletionWithoutAttempt);
-        match cell.state {
+        match cell.state() {
             // A repeated report: the first one counted.
-            State::Ended(_) if cell.attempt == attempt => return,
-            State::Ready if cell.attempt == attempt || any_attempt => {}
+            State::Ended(_) if cell.attempt() == attempt => return,
+            State::Ready if cell.attempt() == attempt || any_attempt => {}
             State::Waiting if any_attempt => {}
             _ => {
                 mark(Mark::CompletionStale);
@@ -148,14 +89,14 @@ impl Scheduler {
     ) {
         let task = TaskId::new(completion.job, completion.local);
         let attempt = Attempt(completion.attempt);
-        self.home.count(task, completion);
+        self.home.ledger.count_execution(task, completion);
         let failed = completion.verdict != wire::Verdict::Done as i32;
         if completion.lost {
             match self.home.ledger.runner_died(task, completion.hung, out) {
                 Some(error) => completion.error = error,
                 None => return self.home.ledger.replace_ready(task, RetryReason::Lost, out),
             }
-        } else if failed && checked != Checked::Used && self.home.retry(task, out) {
+        } else if failed && checked != Checked::Used && self.home.ledger.try_again(task, out) {
             return;
         }
         let end = if failed { End::Failed } else { End::Done };
@@ -170,21 +111,7 @@ impl Scheduler {
             };
             self.home.ledger.keep_failure(task, attempt, NodeId(completion.node), &detail);
         }
-        let ending = Ending {
-            output_sizes: std::mem::take(&mut completion.output_sizes),
-            output_sums: std::mem::take(&mut completion.output_sums),
-            changed: checked == Checked::Changed,
-            exit_code: completion.exit_code,
-            error: std::mem::take(&mut completion.error),
-            stderr_tail: std::mem::take(&mut completion.stderr_tail),
-            captured: Captured {
-                stdout_bytes: completion.stdout_bytes,
-                stderr_bytes: completion.stderr_bytes,
-            },
-            inline: std::mem::take(&mut completion.inline),
-            started: Time(completion.started_ns),
-            finished: Time(completion.finished_ns),
-        };
+        let ending = Ending::of_completion(completion, checked == Checked::Changed);
         self.home.ledger.end(now, task, end, NodeId(completion.node), ending, out);
     }
 
@@ -201,7 +128,7 @@ impl Scheduler {
         }
         if let Some(spec) = self.home.ledger.spec(task) {
             let length = Time(completion.finished_ns).since(Time(completion.started_ns));
-            self.policy.estimates_mut().completed(&spec.kind, length);
+            self.policy.note_length(&spec.kind, length);
         }
     }
 
@@ -227,7 +154,7 @@ impl Scheduler {
                 }
                 continue;
             };
-            match cell.state {
+            match cell.state() {
                 State::Ended(End::Cancelled) if misses => {}
                 // The job is cancelled, and this task's turn has not come: it must not run
                 // meanwhile.
@@ -235,12 +162,12 @@ impl Scheduler {
                     stale.push(task_attempt(task, attempt));
                 }
                 // The task runs elsewhere: the sender had given it away, and took it back too soon.
-                State::Ready if cell.started && cell.holder != thief => {
+                State::Ready if cell.has_started() && cell.holder() != thief => {
                     stale.push(task_attempt(task, attempt));
                 }
-                State::Ready if cell.attempt == attempt => {
+                State::Ready if cell.attempt() == attempt => {
                     let incarnation = self.incarnation_of(thief);
-                    if cell.holder != thief || cell.holder_incarnation != incarnation {
+                    if cell.holder() != thief || cell.holder_incarnation() != incarnation {
                         self.home.ledger.set_holder(task, thief, incarnation, out);
                     }
                     if start_withdrawn {
@@ -256,8 +183,8 @@ impl Scheduler {
                 // The thief has run the task already. A task that was cancelled or skipped must not
                 // run.
                 State::Ended(End::Done | End::Failed)
-                    if cell.attempt == attempt
-                        && (!has_not_run || starts && cell.holder == thief) => {}
+                    if cell.attempt() == attempt
+                        && (!has_not_run || starts && cell.holder() == thief) => {}
                 _ => stale.push(task_attempt(task, attempt)),
             }
         }

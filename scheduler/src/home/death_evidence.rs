@@ -182,18 +182,7 @@ impl Scheduler {
 
     /// Judges the deaths in doubt, as far as enough is known.
     pub(crate) fn judge_deaths(&mut self, now: Time, out: &mut Out) {
-        if self.home.ledger.crashes.doubts.is_empty() {
-            return;
-        }
-        let doubts: Vec<(Death, Time)> = self
-            .home
-            .ledger
-            .crashes
-            .doubts
-            .iter()
-            .map(|(&death, doubt)| (death, doubt.since))
-            .collect();
-        for (death, since) in doubts {
+        for (death, since) in self.home.ledger.doubts() {
             if let Some(fact) = self.verdict(now, death, since, out) {
                 if let Some(known) = &mut self.home.death_evidence.0 {
                     known.inquiries.remove(&death);
@@ -233,8 +222,7 @@ impl Scheduler {
         let inquiry = self.home.death_evidence.known().inquiries.entry(death).or_insert_with(fresh);
         if inquiry.others.is_empty() {
             // The tasks that ran beside it are known once all records have been looked at.
-            let doubt = self.home.ledger.crashes.doubts.get(&death)?;
-            let fact = match doubt.tasks.len() {
+            let fact = match self.home.ledger.tasks_in_doubt(death)? {
                 _ if !self.was_alone(death.1) => StartFact::DiedApart,
                 1 => StartFact::DiedRunning,
                 _ => StartFact::DiedBeside,

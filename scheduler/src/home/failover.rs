@@ -14,7 +14,7 @@ use proto::{
 
 use crate::holder::execution::RemoteTask;
 use crate::holder::task::Work;
-use crate::home::ledger::{Ledger, State};
+use crate::home::ledger::{Job, Ledger};
 use crate::objects::fetch::InflightFetch;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
@@ -52,8 +52,7 @@ impl Scheduler {
     fn loading(&mut self, partition: PartitionId) -> &mut Loading {
         let options = &self.options;
         let fresh = || {
-            let mut ledger = Ledger::new(options.me, options.incarnation, options.mutant);
-            ledger.homes_move = true;
+            let ledger = Ledger::new(options.me, options.incarnation, true, options.mutant);
             Loading { ledger, jobs: Vec::new(), variables: Vec::new() }
         };
         let loading = self.home.loading.get_or_insert_default();
@@ -77,8 +76,8 @@ impl Scheduler {
         self.routing.serve(partition, term);
         let concerned = self.home.ledger.take_over(now, partition, ledger, out);
         for job in concerned {
-            let ended =
-                self.home.ledger.jobs.get(&job).filter(|job| job.ended).map(|job| job.round());
+            let ended = self.home.ledger.job(job).filter(|job| job.has_ended());
+            let ended = ended.map(Job::round);
             // Homes of the job's other partitions may have opened a later round. Tasks of that
             // round may be on this node.
             if ended.is_some_and(|round| round >= self.round_here(job)) {
@@ -113,10 +112,9 @@ impl Scheduler {
         let mut claimed = self.claim_ended(partition, out);
         for (task, attempt) in here {
             if self.home.ledger.take_home(task, attempt, out) {
-                self.holder.remote_tasks_mut().remove(&task);
+                self.holder.forget_remote(&task);
                 claimed.insert(task);
-                if let Some(running) = self.holder.running_mut().get_mut(&task) {
-                    running.handed_on = false;
+                if self.holder.claim_running(&task) {
                     self.home.ledger.note_start(task, out);
                 }
                 // The task may wait for an answer of the earlier home.
@@ -171,7 +169,7 @@ impl Scheduler {
         let mut asked: BTreeMap<NodeId, Vec<TaskId>> = BTreeMap::new();
         for (task, holder) in self.home.ledger.held(partition) {
             let cell = self.home.ledger.cell(task).expect("held tasks have records");
-            let (attempt, incarnation) = (cell.attempt, cell.holder_incarnation);
+            let (attempt, incarnation) = (cell.attempt(), cell.holder_incarnation());
             if holder == me {
                 // An earlier attempt in transit to a thief does not count.
                 let in_transit = self.stealing.is_in_transit(task, attempt);
@@ -187,8 +185,7 @@ impl Scheduler {
                 if incarnation == Incarnation(0) && known > incarnation {
                     // Its earlier incarnation may be declared failed later, which does not concern
                     // this one.
-                    let cell = self.home.ledger.cell_mut(task).expect("looked at above");
-                    cell.holder_incarnation = known;
+                    self.home.ledger.name_holder_incarnation(task, known);
                 }
                 asked.entry(holder).or_default().push(task);
             }
@@ -205,15 +202,17 @@ impl Scheduler {
             return;
         }
         let (me, incarnation) = (self.options.me, self.options.incarnation);
-        for (&task, running) in self.holder.running_mut() {
+        let running = self.holder.running().iter();
+        let running: Vec<_> = running.map(|(&task, running)| (task, running.attempt)).collect();
+        for (task, attempt) in running {
             let partition = task.partition();
             let is_ours = self.routing.homes().is_mine(partition) && goes.contains(&partition);
             // According to its records, a task that runs again has ended. The next home knows
             // nothing else.
-            let is_stored = self.home.ledger.cell(task).is_some_and(|cell| cell.rebuilds == 0);
-            if is_ours && is_stored && self.home.ledger.is_held_by(task, running.attempt, me) {
+            let is_stored = self.home.ledger.cell(task).is_some_and(|cell| !cell.is_rebuilt());
+            if is_ours && is_stored && self.home.ledger.is_held_by(task, attempt, me) {
                 self.home.ledger.set_holder(task, me, incarnation, out);
-                running.handed_on = true;
+                self.holder.hand_on(&task);
             }
         }
         for &partition in goes {
@@ -231,7 +230,7 @@ impl Scheduler {
         for (task, _) in held {
             let Some(work) = self.home.ledger.work(task).filter(Work::is_bound) else { continue };
             let cell = self.home.ledger.cell(task).expect("held tasks have records");
-            let (attempt, is_stored) = (cell.attempt, cell.rebuilds == 0);
+            let (attempt, is_stored) = (cell.attempt(), !cell.is_rebuilt());
             if !is_stored {
                 continue; // As above: the next home would not know that it runs again.
             }
@@ -241,9 +240,8 @@ impl Scheduler {
                 self.enqueue(true, ready);
             }
             self.holder.note_activity(task.job);
-            self.holder
-                .remote_tasks_mut()
-                .insert(task, RemoteTask { attempt, work, home_knows: true });
+            let remote = RemoteTask { attempt, work, home_knows: true };
+            self.holder.hold_remote(task, remote);
         }
     }
 
@@ -284,8 +282,8 @@ impl Scheduler {
         if !self.routing.homes().has_same_offers(&older) {
             self.holder.rematch(self.routing.homes());
         }
-        self.home.ledger.report_interval = report_interval(self.routing.homes());
-        self.home.ledger.ready.extend(self.home.awaiting_wide_node.drain(..));
+        self.home.ledger.report_every(report_interval(self.routing.homes()));
+        self.home.ledger.place_again(self.home.awaiting_wide_node.drain(..));
         self.begin_drain(out);
         self.look_for_takers(now, &older);
         self.home.jobs.forget_again(now, self.routing.homes(), out);
@@ -301,11 +299,7 @@ impl Scheduler {
         self.home.jobs.notify_new_homes(&changed, self.routing.homes(), out);
         let homes = self.routing.homes();
         let moved = |job: JobId| changed.contains(&homes.job_partition(job));
-        for (&job_id, job) in &mut self.home.ledger.jobs {
-            if moved(job_id) && job.visible && !job.ended {
-                job.report_everything(now);
-            }
-        }
+        self.home.ledger.report_again(now, moved);
         let of_moved = |local: LocalId| changed.contains(&local.partition());
         self.home.ledger.ask_again(of_moved, homes, out);
         self.home.ledger.recall_again(homes, out);
@@ -332,22 +326,8 @@ impl Scheduler {
         if self.options.mutant == Some(Mutant::NoReplaceOnRestart) {
             return;
         }
-        let Some(tasks) = self.home.ledger.held_remotely.get(&peer) else { return };
-        let (mut lost, mut uncertain_tasks) = (Vec::new(), Vec::new());
-        for task in tasks.clone() {
-            let cell = self.home.ledger.cell_mut(task).expect("held tasks have records");
-            if cell.holder_incarnation == Incarnation(0) {
-                // The node that gave the task away did not know the peer's incarnation. The first
-                // incarnation heard need not be the one that got the task.
-                cell.holder_incarnation = before.unwrap_or(incarnation);
-                if before.is_none() && incarnation > Incarnation::FIRST {
-                    uncertain_tasks.push(task);
-                }
-            }
-            if cell.holder_incarnation != incarnation {
-                lost.push(task);
-            }
-        }
+        let (lost, uncertain_tasks) =
+            self.home.ledger.check_incarnation_of_holder(peer, before, incarnation);
         for task in lost {
             self.home.ledger.holder_died(now, task, RetryReason::HolderRestarted, out);
         }
@@ -371,10 +351,8 @@ impl Scheduler {
             return;
         }
         self.note_death(now, (peer, incarnation));
-        let held = self.home.ledger.held_remotely.get(&peer).cloned().unwrap_or_default();
-        for task in held {
-            let cell = self.home.ledger.cell(task).expect("held tasks have records");
-            if cell.state == State::Ready && cell.holder_incarnation <= incarnation {
+        for task in self.home.ledger.given_to(peer) {
+            if self.home.ledger.is_held_up_to(task, incarnation) {
                 self.home.ledger.holder_died(now, task, RetryReason::HolderGone, out);
             }
         }

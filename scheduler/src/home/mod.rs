@@ -6,7 +6,6 @@ mod completions;
 pub(crate) mod death_evidence;
 mod errors;
 pub(crate) mod failover;
-mod forget;
 pub(crate) mod jobs;
 pub(crate) mod ledger;
 pub(crate) mod open;
@@ -15,7 +14,6 @@ pub(crate) mod reconcile;
 pub(crate) mod requests;
 mod stall_probe;
 pub(crate) mod task_inventory;
-pub(crate) mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,9 +46,9 @@ pub(crate) struct Home {
 
 impl Home {
     pub(crate) fn new(options: &Options, homes: &Homes) -> Self {
-        let mut ledger = Ledger::new(options.me, options.incarnation, options.mutant);
-        ledger.homes_move = homes.moves();
-        ledger.report_interval = report_interval(homes);
+        let mut ledger =
+            Ledger::new(options.me, options.incarnation, homes.moves(), options.mutant);
+        ledger.report_every(report_interval(homes));
         Self {
             ledger,
             jobs: Jobs::new(options.mutant),

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use proto::limits::WATCHERS_MAX;
 use proto::wire::message::Body;
 use proto::wire::open_request::What;
-use proto::wire::{Openness, Verdict, response};
+use proto::wire::{Verdict, response};
 use proto::{ClientId, JobId, LocalId, PartitionId, Time, wire};
 
 use crate::home::Home;
 use crate::home::jobs::open::{closed_text, not_open_text};
-use crate::home::ledger::Ledger;
 use crate::home::ledger::open::{LateKey, Standing};
+use crate::home::ledger::{Job, Ledger};
 use crate::home::requests::{busy, refused, unknown_job, wrong_home};
 use crate::limits::REPEAT_DOUBLINGS_MAX;
 use crate::output::{Answer, Out};
@@ -338,8 +338,7 @@ impl Scheduler {
 
     /// Frees outputs that are not held any more, unless tasks still read them.
     fn end_holds(&mut self, out: &mut Out) {
-        let Some(work) = &mut self.home.ledger.open_work else { return };
-        let freed = std::mem::take(&mut work.freed_holds);
+        let freed = self.home.ledger.take_freed_holds();
         if freed.is_empty() {
             return;
         }
@@ -372,8 +371,7 @@ impl Scheduler {
                 if !self.routing.homes().is_mine(partition) {
                     return Err(wrong_home(query.partition));
                 }
-                let part = self.home.ledger.jobs.get(&job).and_then(|job| job.parts.get(partition));
-                let (tasks, all) = part.map_or((0, 0), |part| (part.open, part.tasks));
+                let (tasks, all) = self.home.ledger.tasks_of_part(job, partition);
                 Ok(response::Body::OpenTasks(wire::OpenTasks { tasks, all }))
             }
             None => Err(refused("the request is of a kind this node does not know".to_owned())),
@@ -446,11 +444,7 @@ impl Scheduler {
 
     /// The open job with the most bytes on this node, as a part of a sentence.
     pub(crate) fn held_by_open_job(&self) -> String {
-        let is_open = |job: &JobId| {
-            let parts =
-                self.home.ledger.jobs.get(job).into_iter().flat_map(|job| job.parts.values());
-            parts.into_iter().any(|part| part.openness == Openness::Open)
-        };
+        let is_open = |job: &JobId| self.home.ledger.job(*job).is_some_and(Job::grows);
         let bytes = self.objects.bytes_by_job();
         let largest = bytes.into_iter().filter(|(job, _)| is_open(job)).max_by_key(|it| it.1);
         largest.map_or_else(String::new, |(JobId(job), bytes)| {
@@ -465,7 +459,7 @@ impl Scheduler {
         let (most, mut has_more) = ((ENDS_PER_ANSWER_MAX, ENDS_BYTES_PER_ANSWER), false);
         all.retain(|&(job, partition), watchers| {
             let term = self.term_of_ends(partition);
-            let is_over = self.home.ledger.jobs.get(&job).is_none_or(|job| job.ended);
+            let is_over = self.home.ledger.job(job).is_none_or(Job::has_ended);
             watchers.retain_mut(|watcher| {
                 let after = watcher.next;
                 let (next, ends) = self.home.ledger.ends_from(job, partition, after, most);
@@ -493,6 +487,6 @@ impl Scheduler {
 
 /// Whether nothing about the edges of a stored chunk is open.
 fn is_stored(ledger: &Ledger, job: JobId, partition: PartitionId, number: u32) -> bool {
-    let has_ended = ledger.jobs.get(&job).is_none_or(|job| job.ended);
+    let has_ended = ledger.job(job).is_none_or(Job::has_ended);
     has_ended || ledger.edges_are_stored(job, partition, number)
 }

@@ -1,12 +1,10 @@
-//! Recalls between homes. The rules are in `ledger/recall.rs`.
+//! Recalls between homes. The rules are in `ledger/losses/recall.rs`.
 
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::home::Home;
-use crate::home::ledger::State;
-use crate::home::ledger::recall::{Pending, bare_recall, send_recalls};
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
 
@@ -35,26 +33,7 @@ impl Scheduler {
         if self.options.mutant == Some(Mutant::ChecksumIgnored) {
             return false;
         }
-        if self.home.ledger.recalls.waits(task, Attempt(completion.attempt)) {
-            return true; // A repeated report.
-        }
-        let mut outputs = self.home.ledger.changed_outputs(task, &completion.output_sums);
-        // Some readers may have been recalled for an attempt in between that was lost.
-        let former = self.home.ledger.recalls.pending.remove(&task);
-        outputs.extend(former.into_iter().flat_map(|former| former.outputs));
-        if outputs.is_empty() {
-            return false;
-        }
-        mark(Mark::OtherBytes);
-        self.home.ledger.start_is_over(task, out);
-        let (attempt, own) = (Attempt(completion.attempt), task.partition());
-        let later = self.home.ledger.recalls_of(task, attempt, &outputs);
-        let unanswered = [(own, bare_recall(task, attempt, own))].into();
-        send_recalls(&unanswered, self.routing.homes(), out);
-        let completion = completion.clone();
-        let pending = Pending { from, completion, outputs, later, unanswered, used: false };
-        self.home.ledger.recalls.pending.insert(task, pending);
-        true
+        self.home.ledger.hold_end(task, from, completion, self.routing.homes(), out)
     }
 
     /// The home of a parent withdraws inputs that readers homed here have read.
@@ -71,9 +50,7 @@ impl Scheduler {
         }
         // The job's home first learns that these tasks are not done, then forwards the answer. So
         // it never counts the parent's end together with revoked ends.
-        if let Some(job) = self.home.ledger.jobs.get_mut(&job) {
-            job.report_at = Some(now);
-        }
+        self.home.ledger.report_at_once(now, job);
         self.report(now, out);
         let answer = wire::Recalled {
             job: job.0,
@@ -98,49 +75,23 @@ impl Scheduler {
             }
             return;
         }
-        let Some(pending) = self.home.ledger.recalls.pending.get_mut(&task) else { return };
-        if pending.completion.attempt != answer.attempt {
-            return;
+        if self.home.ledger.on_recall_answer(&answer, self.routing.homes(), out) {
+            self.conclude_recall(now, task, out);
         }
-        pending.used |= answer.used;
-        let partition = PartitionId(answer.partition);
-        // A question that was sent twice is answered twice. The second answer says nothing of the
-        // readers.
-        let is_awaited = pending.unanswered.get(&partition).is_some_and(|recall| {
-            recall.child.is_empty() != answer.readers
-                || self.options.mutant == Some(Mutant::RecallAnswerMistaken)
-        });
-        if is_awaited {
-            pending.unanswered.remove(&partition);
-        }
-        if !is_awaited || !pending.unanswered.is_empty() {
-            return;
-        }
-        if pending.used || pending.later.is_empty() {
-            return self.conclude_recall(now, task, out);
-        }
-        pending.unanswered = std::mem::take(&mut pending.later);
-        send_recalls(&pending.unanswered, self.routing.homes(), out);
     }
 
     fn conclude_recall(&mut self, now: Time, task: TaskId, out: &mut Out) {
-        let Some(pending) = self.home.ledger.recalls.pending.remove(&task) else { return };
-        let Pending { from, mut completion, outputs, used, .. } = pending;
-        let current = self.home.ledger.cell(task).is_some_and(|cell| {
-            cell.state == State::Ready && cell.attempt == Attempt(completion.attempt)
-        });
-        if !current {
-            return; // It was placed again, or has been given up.
-        }
-        if used {
+        let Some((from, mut completion, used)) = self.home.ledger.take_held_end(task) else {
+            return;
+        };
+        if let Some(output) = used {
             mark(Mark::OtherBytesUsed);
             completion.verdict = wire::Verdict::Failed as i32;
-            completion.error =
-                self.home.not_deterministic(task, outputs.first().copied().unwrap_or(0));
+            completion.error = self.home.not_deterministic(task, output);
             completion.exit_code = 1;
             (completion.output_sizes, completion.output_sums) = (Vec::new(), Vec::new());
         }
-        let how = if used { Checked::Used } else { Checked::Changed };
+        let how = if used.is_some() { Checked::Used } else { Checked::Changed };
         self.conclude(now, from, &mut completion, how, out);
     }
 }

@@ -12,7 +12,7 @@ use crate::holder::task::{Work, is_upload};
 use crate::home::errors::unknown_task;
 pub(crate) use crate::home::errors::{busy, not_yet, refused, unknown_job, wrong_home};
 use crate::home::jobs::Watched;
-use crate::home::ledger::{End, State, check_places};
+use crate::home::ledger::{Job, State, check_places};
 use crate::output::{Answer, Out};
 use crate::{Homes, Scheduler};
 
@@ -289,22 +289,19 @@ impl Scheduler {
     /// The attempt by which a task homed here is done, and how many bytes that attempt printed.
     #[must_use]
     pub fn captured(&self, task: TaskId) -> Option<(Attempt, Captured)> {
-        let segment = self.home.ledger.part(task)?.segment(task.local.index())?;
-        let cell = segment.cell(task.local.index())?;
-        let is_done = cell.state == State::Ended(End::Done);
-        is_done.then(|| (cell.attempt, segment.captured(task.local.index())))
+        self.home.ledger.captured(task)
     }
 
     /// Whether a job has ended; `None` if this node does not know the job.
     #[must_use]
     pub fn has_ended(&self, job: JobId) -> Option<bool> {
-        self.home.ledger.jobs.get(&job).map(|job| job.ended)
+        self.home.ledger.job(job).map(Job::has_ended)
     }
 
     /// Whether this node has chunks of a job and has not received its commit.
     #[must_use]
     pub fn is_uncommitted(&self, job: JobId) -> bool {
-        self.home.ledger.jobs.get(&job).is_some_and(|job| !job.visible)
+        self.home.ledger.job(job).is_some_and(|job| !job.is_visible())
     }
 
     /// Whether only kept outputs of a job are still needed; `None` if this node does not know the
@@ -356,7 +353,7 @@ impl Scheduler {
         }
         let held_here = match self.home.ledger.state(task) {
             Some(State::Ready) => {
-                self.home.ledger.cell(task).is_some_and(|c| c.holder == self.options.me)
+                self.home.ledger.cell(task).is_some_and(|c| c.holder() == self.options.me)
             }
             Some(_) => false,
             None => self.holds(task),
@@ -439,11 +436,7 @@ impl Scheduler {
     }
     /// Whether this node holds the task and has not started it.
     fn is_queued_here(&self, task: TaskId) -> bool {
-        let own = self
-            .home
-            .ledger
-            .cell(task)
-            .is_some_and(|cell| cell.state == State::Ready && cell.holder == self.options.me);
+        let own = self.home.ledger.cell(task).is_some_and(|cell| cell.is_held_by(self.options.me));
         own || self.holder.remote_tasks().contains_key(&task)
             || self.holder.staging().contains_key(&task)
     }
@@ -534,12 +527,12 @@ impl Scheduler {
             ready_local: self.holder.local().len() as u64,
             ready_shared: self.holder.shared().len() as u64,
             running: self.holder.running().len() as u64,
-            waiting: self.home.ledger.waiting,
+            waiting: self.home.ledger.waiting(),
             steals_tried: self.stats.steals_tried,
             steals_won: self.stats.steals_won,
             steals_tasks: self.stats.steals_tasks,
             pushes: self.stats.pushes,
-            reconciler_wakeups: self.home.ledger.wakeups,
+            reconciler_wakeups: self.home.ledger.wakeups(),
             stalls: self.home.jobs.stalls().0,
             stalled_jobs: self.home.jobs.stalls().1,
             policy: self.policy_text(),

@@ -61,7 +61,7 @@ impl Scheduler {
         }
         // About a job that it does not know this node does not answer. It is about to become home
         // of the tasks, or is no longer. The answer would mean that it has nothing left to do.
-        let report = match self.home.ledger.jobs.contains_key(&JobId(ask.job)) {
+        let report = match self.home.ledger.knows_job(JobId(ask.job)) {
             _ if !ask.tasks.is_empty() => self.progress_of_holder(now, ask),
             true => self.progress_of_home(now, ask, out),
             false => return,
@@ -101,14 +101,13 @@ impl Scheduler {
         let job = JobId(ask.job);
         let mut report =
             wire::ProgressReport { job: ask.job, round: ask.round, ..Default::default() };
-        let known = self.home.ledger.jobs.get(&job).filter(|job| job.visible && !job.ended);
+        let known = self.home.ledger.job(job).filter(|job| job.is_under_way());
         let Some(known) = known else { return report };
-        report.open = known.open;
+        report.open = known.open_tasks();
         // Counts, ends and credits that are still to be sent, or tasks that end in the next steps.
         let release = self.home.ledger.next_release_of(job);
         report.rests_ns = release.map_or(0, |at| at.since(now).0);
-        report.alive =
-            known.report_at.is_some() || self.home.ledger.has_work() || release.is_some();
+        report.alive = known.is_report_due() || self.home.ledger.has_work() || release.is_some();
         report.asked = self.ask_holders(ask, out);
         let all = TaskId { job, local: LocalId(0) }..=TaskId { job, local: LocalId(u64::MAX) };
         let (here, stall) = self.progress_of_own_tasks(now, all);
@@ -128,17 +127,18 @@ impl Scheduler {
         let job = JobId(ask.job);
         let all = TaskId { job, local: LocalId(0) }..=TaskId { job, local: LocalId(u64::MAX) };
         let mut asked = Vec::new();
-        for (&holder, tasks) in &self.home.ledger.held_remotely {
+        for (holder, tasks) in self.home.ledger.given_away() {
             let tasks = tasks.range(all.clone()).take(STALL_ASKED_PER_HOLDER_MAX);
             let cell = |task: &TaskId| {
                 let cell = self.home.ledger.cell(*task)?;
-                (!self.home.ledger.recalls.waits(*task, cell.attempt)).then_some((*task, cell))
+                (!self.home.ledger.awaits_recall(*task, cell.attempt())).then_some((*task, cell))
             };
             let tasks: Vec<_> = tasks.filter_map(cell).collect();
             let Some(&(task, cell)) = tasks.first() else { continue };
             let event = format!(
                 "attempt {} went to node {holder} (incarnation {})",
-                cell.attempt, cell.holder_incarnation.0
+                cell.attempt(),
+                cell.holder_incarnation().0
             );
             asked.push(self.home.stall_of(
                 task,
@@ -147,7 +147,7 @@ impl Scheduler {
                 holder,
                 event,
             ));
-            let tasks = tasks.iter().map(|(task, cell)| task_attempt(*task, cell.attempt));
+            let tasks = tasks.iter().map(|(task, cell)| task_attempt(*task, cell.attempt()));
             let ask = wire::ProgressQuery { tasks: tasks.collect(), ..ask.clone() };
             out.best_effort.push((holder, Body::ProgressQuery(ask)));
         }
@@ -221,55 +221,48 @@ impl Scheduler {
     /// Scans records of the job for the cause: `STALL_SCAN_MAX` records, continued by the next
     /// call. Until all have been seen nothing is concluded.
     fn scan(&mut self, now: Time, job_id: JobId) -> Scanned {
-        let Some(job) = self.home.ledger.jobs.get(&job_id) else {
+        let Some(job) = self.home.ledger.job(job_id) else {
             return Scanned { alive: false, stall: None };
         };
-        let from = job.looked_to;
         let (mut left, mut parents_left) = (STALL_SCAN_MAX, STALL_PARENTS_SCAN_MAX);
         let (mut waits, mut next) = (None, LocalId(0));
         let mut found = None;
-        'parts: for (partition, part) in job.parts.from(from.partition()) {
-            let first = if partition == from.partition() { from.index() } else { 0 };
-            for index in part.indices().skip_while(|&index| index < first) {
-                let local = LocalId::new(partition, index);
-                let task = TaskId { job: job_id, local };
-                if left == 0 {
-                    next = local;
-                    break 'parts;
-                }
-                left -= 1;
-                let Some(cell) = self.home.ledger.cell(task) else { continue };
-                let verdict = match cell.state {
-                    State::Ready if self.home.ledger.recalls.waits(task, cell.attempt) => {
-                        Some(Stall::HomeSilent)
-                    }
-                    State::Ready if cell.holder == self.options.me => {
-                        self.task_progress(now, task, cell.attempt).map_or_else(Some, |()| None)
-                    }
-                    // Tasks of the job that are placed are examined.
-                    State::Waiting if self.home.ledger.throttled_by(task).is_some() => continue,
-                    State::Waiting if cell.missing == 0 => Some(Stall::NotPlaced),
-                    State::Waiting if parents_left > 0 => {
-                        parents_left -= 1;
-                        waits = waits.or_else(|| self.waits_for(task));
-                        continue;
-                    }
-                    _ => continue,
-                };
-                let Some(why) = verdict else {
-                    return Scanned { alive: true, stall: None };
-                };
-                found = Some((task, why));
-                break 'parts;
+        for local in job.tasks_to_search() {
+            let task = TaskId { job: job_id, local };
+            if left == 0 {
+                next = local;
+                break;
             }
+            left -= 1;
+            let Some(cell) = self.home.ledger.cell(task) else { continue };
+            let verdict = match cell.state() {
+                State::Ready if self.home.ledger.awaits_recall(task, cell.attempt()) => {
+                    Some(Stall::HomeSilent)
+                }
+                State::Ready if cell.holder() == self.options.me => {
+                    self.task_progress(now, task, cell.attempt()).map_or_else(Some, |()| None)
+                }
+                // Tasks of the job that are placed are examined.
+                State::Waiting if self.home.ledger.throttled_by(task).is_some() => continue,
+                State::Waiting if cell.missing().0 == 0 => Some(Stall::NotPlaced),
+                State::Waiting if parents_left > 0 => {
+                    parents_left -= 1;
+                    waits = waits.or_else(|| self.waits_for(task));
+                    continue;
+                }
+                _ => continue,
+            };
+            let Some(why) = verdict else {
+                return Scanned { alive: true, stall: None };
+            };
+            found = Some((task, why));
+            break;
         }
         let me = self.options.me;
         let stall =
             found.map(|(task, why)| self.home.stall_of(task, why, me, me, self.last_event(task)));
         let unfinished = next != LocalId(0);
-        if let Some(job) = self.home.ledger.jobs.get_mut(&job_id) {
-            job.looked_to = next;
-        }
+        self.home.ledger.search_on_from(job_id, next);
         Scanned { alive: stall.is_none() && unfinished, stall: stall.or(waits) }
     }
 
@@ -303,17 +296,20 @@ impl Scheduler {
         if let Some(why) = self.explain_request_of(task) {
             return why;
         }
-        match cell.state {
-            State::Ready if self.home.ledger.recalls.waits(task, cell.attempt) => format!(
+        match cell.state() {
+            State::Ready if self.home.ledger.awaits_recall(task, cell.attempt()) => format!(
                 "attempt {} made other bytes than the one before; homes of readers are asked",
-                cell.attempt
+                cell.attempt()
             ),
-            State::Ready => format!("attempt {} was placed on node {}", cell.attempt, cell.holder),
-            State::Waiting if cell.attempt != Attempt::default() => {
-                format!("attempt {} was taken back", cell.attempt)
+            State::Ready => {
+                format!("attempt {} was placed on node {}", cell.attempt(), cell.holder())
+            }
+            State::Waiting if cell.attempt() != Attempt::default() => {
+                format!("attempt {} was taken back", cell.attempt())
             }
             _ => {
-                format!("{} of its {} dependencies are met", cell.slots - cell.missing, cell.slots)
+                let (missing, all) = cell.missing();
+                format!("{} of its {all} dependencies are met", all - missing)
             }
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use proto::{Attempt, Incarnation, JobId, NodeId, TaskId};
 
 use crate::Scheduler;
-use crate::holder::ready_queue::Ready;
+use crate::holder::queues::ready_queue::Ready;
 
 /// The tasks of one job at one home, counted according to their records, and the home's own
 /// counters.
@@ -75,7 +75,7 @@ impl Scheduler {
         stuck.sort_unstable();
         Census {
             jobs: self.home.ledger.job_counts(),
-            waiting: (self.home.ledger.waiting_by_records(), self.home.ledger.waiting),
+            waiting: (self.home.ledger.waiting_by_records(), self.home.ledger.waiting()),
             believed: self.home.ledger.believed(),
             held,
             in_transit: self.stealing.in_transit().collect(),

@@ -7,7 +7,8 @@ use proto::wire::message::Body;
 use proto::work::Stored;
 use proto::{Attempt, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
 
-use crate::holder::ready_queue::Presence;
+use crate::holder::queues::ready_queue::Presence;
+use crate::home::ledger::{Cell, Job};
 use crate::limits::{COPY_REPORTED_BYTES_MIN, OBJECTS_PER_MESSAGE_MAX, STEP_EVICTIONS_MAX};
 use crate::objects::directory::{Directory, LocationRequest, Where};
 use crate::objects::drain::{AttemptKey, Drain};
@@ -285,7 +286,7 @@ impl Scheduler {
         for told in &copies.added {
             let object = object_id(told);
             let known = self.routing.homes().is_home_of(object.task)
-                && self.home.ledger.jobs.get(&object.task.job).is_some_and(|job| !job.ended);
+                && self.home.ledger.job(object.task.job).is_some_and(|job| !job.has_ended());
             if !known {
                 continue;
             }
@@ -313,12 +314,12 @@ impl Scheduler {
             if !self.routing.homes().is_home_of(object.task) {
                 continue;
             }
-            if self.home.ledger.jobs.get(&object.task.job).is_none_or(|job| job.ended) {
+            if self.home.ledger.job(object.task.job).is_none_or(Job::has_ended) {
                 self::locate(out, from, *asked, Where::Unknown);
                 continue;
             }
             let cell = self.home.ledger.cell(object.task);
-            let maker = cell.filter(|cell| cell.attempt == object.attempt).map(|cell| cell.holder);
+            let maker = cell.filter(|cell| cell.attempt() == object.attempt).map(Cell::holder);
             // The maker of an earlier attempt is a source like any other, but not after it has
             // failed.
             let sources = self.objects.directory.nodes(&object);
@@ -335,7 +336,7 @@ impl Scheduler {
                 found = Where::Node(maker);
             }
             // The maker has failed or lost its output, or this asker cannot reach it.
-            if !made && self.home.ledger.readers.maker_of(&object) == maker {
+            if !made && self.home.ledger.readers().maker_of(&object) == maker {
                 self.pin_last_copies(vec![object], out);
             }
             self::locate(out, from, *asked, found);
@@ -372,7 +373,7 @@ impl Scheduler {
         for read in &finished.outputs {
             let task = TaskId::new(read.job, read.task);
             let object = ObjectId { task, attempt: Attempt(read.attempt), output: read.output };
-            let Some(maker) = self.home.ledger.readers.consume(&object, read.readers) else {
+            let Some(maker) = self.home.ledger.readers_ended(&object, read.readers) else {
                 continue;
             };
             let mut nodes: BTreeSet<NodeId> =
@@ -444,15 +445,11 @@ impl Scheduler {
         self.objects.pending_deletions.extend(gone.into_iter().map(PendingDeletion::Object));
         // A home of the job may have received uploads. Other nodes have files only if they
         // received tasks.
-        if !kept && (self.holder.forget_local_job(job) || self.home.ledger.jobs.contains_key(&job))
-        {
+        if !kept && (self.holder.forget_local_job(job) || self.home.ledger.knows_job(job)) {
             self.objects.pending_deletions.push_back(PendingDeletion::Rest(job));
         }
         self.objects.directory.forget_job(job);
-        self.home.ledger.recalls.forget_job(job);
-        if !kept {
-            self.home.ledger.readers.forget_job(job);
-        }
+        self.home.ledger.forget_data(job, kept);
     }
 
     /// Deletes the kept outputs of a forgotten job too.
@@ -521,8 +518,8 @@ impl Scheduler {
 
     /// Whether something of the job arrived after its home did not know it.
     fn has_reappeared(&self, job: JobId) -> bool {
-        match self.home.ledger.jobs.get(&job) {
-            Some(job) => !job.ended, // Nothing that arrives for an ended job is used.
+        match self.home.ledger.job(job) {
+            Some(job) => !job.has_ended(), // Nothing that arrives for an ended job is used.
             None => self.holder.local_jobs().has(job),
         }
     }

@@ -184,7 +184,7 @@ impl Scheduler {
         remote_tasks.sort_unstable();
         let mut told: BTreeMap<NodeId, Vec<wire::TaskAttempt>> = BTreeMap::new();
         for (task, attempt) in remote_tasks {
-            self.holder.remote_tasks_mut().remove(&task);
+            self.holder.forget_remote(&task);
             told.entry(self.routing.homes().home_of(task))
                 .or_default()
                 .push(task_attempt(task, attempt));

@@ -6,6 +6,8 @@ use proto::limits::FETCH_TRIES_COPY_KNOWN_MAX;
 use proto::work::{Fetch, FetchError, Outcome, Stay};
 use proto::{Event, NodeId, ObjectId, Span, TaskId, Time, wire};
 
+use crate::holder::staging::inputs::InputArrived;
+use crate::home::ledger::Job;
 use crate::limits::{
     COPY_REPORTED_BYTES_MIN, FETCH_ABSENCES_MAX, FETCH_RETRY_MAX, FETCH_RETRY_START,
     FETCH_TRIES_MAX, FETCH_TRIES_REBUILT_MAX, FETCHES_AHEAD_IN_FLIGHT_MAX,
@@ -342,7 +344,8 @@ impl Scheduler {
         let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) else {
             // No task waits for the object any more.
             if result.is_ok()
-                && self.objects.presence(&object) == crate::holder::ready_queue::Presence::Absent
+                && self.objects.presence(&object)
+                    == crate::holder::queues::ready_queue::Presence::Absent
             {
                 out.evicted.push(object);
             }
@@ -378,7 +381,7 @@ impl Scheduler {
             self.objects.totals.brought_bytes += size_bytes;
             // Some of the objects taken over need no transfer: an uploaded file is here already.
             if taken.is_none() {
-                self.policy.estimates_mut().transferred(from, size_bytes, now.since(attempt.at));
+                self.policy.note_transfer(from, size_bytes, now.since(attempt.at));
                 self.objects.fetched(now.since(inflight.asked));
             }
             if size_bytes >= COPY_REPORTED_BYTES_MIN
@@ -413,13 +416,11 @@ impl Scheduler {
         from: Option<NodeId>,
         out: &mut Out,
     ) -> bool {
-        let Some(staged) = self.holder.staged_mut(&task) else { return false };
-        let Some(bytes) = staged.missing.remove(&object) else { return false };
-        let (attempt, took) = (staged.attempt, now.since(staged.since));
-        if self.objects.table.pin(object) {
-            staged.pins.push(object);
-        }
+        let pin = |object| self.objects.table.pin(object);
+        let Some(arrived) = self.holder.input_arrived(task, object, pin) else { return false };
+        let InputArrived { attempt, since, bytes } = arrived;
         if let Some(from) = from {
+            let took = now.since(since);
             out.events.push(Event::Fetched { task, attempt, from, bytes, took });
         }
         true
@@ -504,15 +505,12 @@ impl Scheduler {
         }
         self.objects.failed_fetch_bytes += inflight.size_bytes;
         for task in &inflight.tasks {
-            let Some(staged) = self.holder.staged_mut(task) else { continue };
-            if staged.missing.contains_key(&object) && staged.failed_fetches.insert(object) {
-                self.objects.failed_fetch_tasks += usize::from(staged.failed_fetches.len() == 1);
-            }
+            let is_first = self.holder.fetch_fails(*task, object);
+            self.objects.failed_fetch_tasks += usize::from(is_first);
         }
     }
     fn unstall(&mut self, task: TaskId, object: &ObjectId) {
-        let Some(staged) = self.holder.staged_mut(&task) else { return };
-        if staged.failed_fetches.remove(object) && staged.failed_fetches.is_empty() {
+        if self.holder.fetch_resumes(task, object) {
             self.objects.failed_fetch_tasks -= 1;
         }
     }
@@ -520,12 +518,12 @@ impl Scheduler {
     /// Fetches small inputs of wide fan-ins to the home of the reading task as soon as they are
     /// made.
     fn fetch_ahead(&mut self, now: Time, out: &mut Out) {
-        let jobs = &self.home.ledger.jobs;
-        let news = std::mem::take(&mut self.home.ledger.ahead);
+        let news = self.home.ledger.take_ahead();
+        let ledger = &self.home.ledger;
         let room = FETCHES_AHEAD_WAITING_MAX.saturating_sub(self.objects.ahead.len());
-        let news = news.into_iter().filter(|ahead| {
-            jobs.get(&ahead.child.job).is_some_and(|job| job.visible && !job.ended)
-        });
+        let news = news
+            .into_iter()
+            .filter(|ahead| ledger.job(ahead.child.job).is_some_and(Job::is_under_way));
         self.objects.ahead.extend(news.take(room));
         for _ in 0..STEP_POPS_MAX {
             if self.objects.ahead_in_flight >= FETCHES_AHEAD_IN_FLIGHT_MAX {
@@ -537,10 +535,10 @@ impl Scheduler {
                 return;
             };
             let waits = self.home.ledger.state(child) == Some(crate::home::ledger::State::Waiting);
-            let absent =
-                self.objects.presence(&object) == crate::holder::ready_queue::Presence::Absent;
-            let job = self.home.ledger.jobs.get(&child.job).filter(|_| waits && absent);
-            let Some(settings) = job.map(|job| job.settings.clone()) else {
+            let absent = self.objects.presence(&object)
+                == crate::holder::queues::ready_queue::Presence::Absent;
+            let job = self.home.ledger.job(child.job).filter(|_| waits && absent);
+            let Some(settings) = job.map(|job| job.settings().clone()) else {
                 self.objects.ahead.pop_front();
                 continue;
             };

@@ -3,7 +3,7 @@
 //! as if it had been made there.
 //!
 //! This is not recorded. After a restart that node counts the object as a copy again, and a
-//! restarted home does not know of copies. Then the object is made again (`ledger/lineage.rs`).
+//! restarted home does not know of copies. Then the object is made again (`ledger/losses/lineage.rs`).
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,7 @@ use proto::wire::TransferStage;
 use proto::wire::message::Body;
 use proto::{NodeId, ObjectId, wire};
 
+use crate::home::ledger::Cell;
 use crate::limits::OBJECTS_PER_MESSAGE_MAX;
 use crate::objects::data::object_id;
 use crate::output::Out;
@@ -19,7 +20,7 @@ use crate::{Mutant, Scheduler};
 impl Scheduler {
     /// A node has failed: objects that it had made, or kept for other nodes, are gone.
     pub(crate) fn pin_last_copies_of(&mut self, gone: NodeId, out: &mut Out) {
-        let orphans = self.home.ledger.readers.made_on(gone);
+        let orphans = self.home.ledger.readers().made_on(gone);
         self.pin_last_copies(orphans, out);
     }
 
@@ -31,14 +32,14 @@ impl Scheduler {
         }
         let mut kept: BTreeMap<NodeId, Vec<wire::AttemptOutputs>> = BTreeMap::new();
         for object in orphans {
-            let Some(maker) = self.home.ledger.readers.maker_of(&object) else { continue };
+            let Some(maker) = self.home.ledger.readers().maker_of(&object) else { continue };
             // The holder according to the task's record may be the node that has just reported the
             // loss.
-            let holder = self.home.ledger.cell(object.task).map(|cell| cell.holder);
+            let holder = self.home.ledger.cell(object.task).map(Cell::holder);
             let goes = |node: NodeId| self.is_dead(node) || self.routing.homes().is_leaving(node);
             let stays = |node: &NodeId| *node != maker && Some(*node) != holder && !goes(*node);
             let Some(keeper) = self.objects.directory.nodes(&object).find(stays) else { continue };
-            self.home.ledger.readers.moved(&object, keeper);
+            self.home.ledger.output_moved(&object, keeper);
             let output = wire::TransferredOutput { output: object.output, ..Default::default() };
             kept.entry(keeper).or_default().push(wire::AttemptOutputs {
                 job: object.task.job.0,
@@ -60,7 +61,7 @@ impl Scheduler {
 
     /// A node has gained a copy. It may be the only one of an object with a failed maker.
     pub(crate) fn on_copy_added(&mut self, object: ObjectId, out: &mut Out) {
-        let maker = self.home.ledger.readers.maker_of(&object);
+        let maker = self.home.ledger.readers().maker_of(&object);
         if maker.is_some_and(|maker| self.is_dead(maker)) {
             self.pin_last_copies(vec![object], out);
         }
@@ -68,7 +69,7 @@ impl Scheduler {
 
     /// A node has lost its copy. If it was to keep the object, another node is chosen.
     pub(crate) fn on_copy_removed(&mut self, object: ObjectId, from: NodeId, out: &mut Out) {
-        if self.home.ledger.readers.maker_of(&object) == Some(from) {
+        if self.home.ledger.readers().maker_of(&object) == Some(from) {
             self.pin_last_copies(vec![object], out);
         }
     }
@@ -119,8 +120,8 @@ mod tests {
     /// Node 0, home of outputs that node 1 made and other nodes read.
     fn home() -> Scheduler {
         let mut home = test_nodes::scheduler(0, 1, Tuning::of(Policy::Eft), homes(&[]));
-        home.home.ledger.readers.expect(object(1), 3, NodeId(1));
-        home.home.ledger.readers.expect(object(2), 3, NodeId(1));
+        home.home.ledger.pretend_readers(object(1), 3, NodeId(1));
+        home.home.ledger.pretend_readers(object(2), 3, NodeId(1));
         home
     }
     fn copied(home: &mut Scheduler, number: u64, node: u32) {
@@ -145,7 +146,7 @@ mod tests {
         home.routing.replace_homes(homes(&[1]));
         home.on_peer_gone(Time(0), NodeId(1), Incarnation(1), &mut out);
         assert_eq!(told(&mut out), [(2, 1)], "one of them, and no node has the other object");
-        assert_eq!(home.home.ledger.readers.maker_of(&object(1)), Some(NodeId(2)));
+        assert_eq!(home.home.ledger.readers().maker_of(&object(1)), Some(NodeId(2)));
         // The chosen node has no space, and its copy is evicted.
         home.objects.directory.remove(object(1), NodeId(2));
         home.on_copy_removed(object(1), NodeId(2), &mut out);

@@ -88,9 +88,7 @@ impl Scheduler {
         let Some(inflight) = self.end_inflight_fetch(&object) else { return };
         self.object_changed(&object);
         for task in inflight.tasks {
-            let Some(staged) = self.holder.staged_mut(&task) else { continue };
-            if let Some(size_bytes) = staged.missing.remove(&object) {
-                staged.lost.push(wire_object(object, size_bytes));
+            if self.holder.input_lost(task, object) {
                 self.inputs_settled(now, task, out);
             }
         }
@@ -98,13 +96,7 @@ impl Scheduler {
 
     /// An input of a staged task has arrived, or is lost.
     pub(crate) fn inputs_settled(&mut self, now: Time, task: TaskId, out: &mut Out) {
-        let Some(staged) = self.holder.staged_mut(&task) else { return };
-        if !staged.missing.is_empty() || staged.complete {
-            return;
-        }
-        if staged.lost.is_empty() {
-            staged.complete = true;
-            self.holder.join_line(task);
+        if !self.holder.settle_inputs(task) {
             return;
         }
         let Some(mut staged) = self.unstage(task, out) else { return };

@@ -248,7 +248,7 @@ impl Scheduler {
             let has_gone = |node: NodeId| node == leaver || homes.is_gone(node);
             if self.home.ledger.lies_elsewhere(task, attempt, taker, has_gone, out) {
                 for (object, _) in objects_of(&transferred) {
-                    self.home.ledger.readers.moved(&object, taker);
+                    self.home.ledger.output_moved(&object, taker);
                 }
             } else {
                 // Another node took them over meanwhile, or the job has ended.

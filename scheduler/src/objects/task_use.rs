@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::work::Stay;
 use proto::{Attempt, JobId, NodeId, ObjectId, PartitionId, Span, TaskId, Time};
 
-use crate::holder::ready_queue::Presence;
+use crate::holder::queues::ready_queue::Presence;
 use crate::objects::Objects;
 use crate::objects::drain::AttemptKey;
 use crate::objects::fetch::Phase;

@@ -49,12 +49,17 @@ impl PolicyState {
     pub(crate) fn estimates(&self) -> &Estimates {
         &self.estimates
     }
-    pub(crate) fn estimates_mut(&mut self) -> &mut Estimates {
-        &mut self.estimates
+    /// A task of this kind has ended well.
+    pub(crate) fn note_length(&mut self, kind: &str, length: Span) {
+        self.estimates.completed(kind, length);
     }
-    #[cfg(test)]
-    pub(crate) fn monitor_mut(&mut self) -> &mut Monitor {
-        &mut self.monitor
+    /// An object came from a node.
+    pub(crate) fn note_transfer(&mut self, from: NodeId, bytes: u64, took: Span) {
+        self.estimates.transferred(from, bytes, took);
+    }
+    /// A task has come to a queue of this node.
+    pub(crate) fn note_placed(&mut self, input_bytes: u64, cpus: u32) {
+        self.estimates.placed(input_bytes, cpus);
     }
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.monitor.deadline()
@@ -71,5 +76,15 @@ impl PolicyState {
     }
     pub(crate) fn forget_peer(&mut self, peer: NodeId) {
         self.loads.forget(peer);
+    }
+}
+
+#[cfg(test)]
+impl PolicyState {
+    pub(crate) fn wait_max(&self) -> Span {
+        self.monitor.wait_max
+    }
+    pub(crate) fn pretend_wait_max(&mut self, wait_max: Span) {
+        self.monitor.wait_max = wait_max;
     }
 }

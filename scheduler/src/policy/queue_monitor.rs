@@ -279,7 +279,7 @@ impl Scheduler {
     fn shift(&mut self, tasks: usize, out: &mut Out) -> usize {
         let (mut staying, mut shifted) = (Vec::new(), 0);
         for _ in 0..tasks {
-            let Some(ready) = self.holder.local_mut().pop_last() else { break };
+            let Some(ready) = self.holder.take_last_local(|_| true) else { break };
             if !self.is_current(ready) {
                 continue;
             }
@@ -401,11 +401,11 @@ mod tests {
         let shifted = |event: &&Event| matches!(event, Event::Shifted { tasks: 2_000, .. });
         assert_eq!(out.events.iter().filter(shifted).count(), 1);
         let mut seen = std::collections::BTreeSet::new();
-        while let Some(ready) = scheduler.holder.local_mut().pop_last() {
+        while let Some(ready) = scheduler.holder.take_last_local(|_| true) {
             assert!(seen.insert(ready.task), "{} twice", ready.task);
             assert!(ready.rank >= 3, "the lowest went, not {}", ready.rank);
         }
-        while let Some(ready) = scheduler.holder.shared_mut().pop_last() {
+        while let Some(ready) = scheduler.holder.take_last_shared() {
             assert!(seen.insert(ready.task), "{} twice", ready.task);
             assert!(ready.rank <= 3, "the lowest went, not {}", ready.rank);
         }
@@ -527,7 +527,7 @@ mod tests {
             "all are free"
         );
         // For example a task that only its home may run.
-        let bound = scheduler.holder.shared_mut().pop_last().expect("there are many");
+        let bound = scheduler.holder.take_last_shared().expect("there are many");
         scheduler.enqueue(true, bound);
         assert_eq!(turns(&mut scheduler, 0.07), Vec::<[u8; 2]>::new(), "not at once");
         assert_eq!(turns(&mut scheduler, 0.2), [[mlb, flds]]);

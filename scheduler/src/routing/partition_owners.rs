@@ -14,7 +14,7 @@ use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, wire};
 
 use resources::Totals;
 
-use crate::holder::classes::Kinds;
+use crate::holder::queues::classes::Kinds;
 
 /// The partitions that this node serves, each with its term. Never iterated.
 type Terms = HashMap<PartitionId, u32, foldhash::fast::FixedState>;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::{NodeId, wire};
 use resources::Totals;
 
-use crate::holder::classes::{class_of, is_gang_class};
+use crate::holder::queues::classes::{class_of, is_gang_class};
 use crate::holder::task::Work;
 use crate::{Mutant, Scheduler};
 

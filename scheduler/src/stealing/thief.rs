@@ -18,7 +18,6 @@ use proto::{Attempt, Event, Incarnation, JobId, LocalId, NodeId, Span, TaskId, T
 use rand_chacha::rand_core::Rng;
 
 use crate::holder::task::unpack;
-use crate::home::ledger::Job;
 use crate::limits::{COMMIT_WAIT, COUNTS_NODES, STEAL_TIMEOUT};
 use crate::output::{Out, task_attempt};
 use crate::stealing::Stealing;
@@ -319,8 +318,7 @@ impl Scheduler {
     /// Tasks stolen meanwhile would tear data from the homes of their readers. One node sends the
     /// commit to all homes, so the wait grows with the number of nodes.
     fn awaits_commit(&mut self, now: Time) -> Option<Time> {
-        let hidden = |job: &Job| !job.visible && job.open > 0;
-        let (job, _) = self.home.ledger.live_jobs().find(|(_, job)| hidden(job))?;
+        let (job, _) = self.home.ledger.live_jobs().find(|(_, job)| job.awaits_commit())?;
         let known = self.stealing.thief.awaits.filter(|&(awaited, _)| awaited == job);
         let crowd = self.routing.homes().nodes().div_ceil(COUNTS_NODES).max(1) as u64;
         let awaits = known.unwrap_or((job, now + Span(COMMIT_WAIT.0 * crowd)));
@@ -428,13 +426,11 @@ impl Scheduler {
                 mark(Mark::VictimNotHome);
             }
             if !mine && (moved || untold.contains(&place)) && tells {
-                if let Some(remote) = self.holder.remote_tasks_mut().get_mut(&task) {
-                    remote.home_knows = false;
-                }
+                self.holder.tells_home(&task);
                 sent.push(task_attempt(task, attempt));
             }
             // A task that did not fit here before is not passed on again.
-            let local_queue = self.holder.no_space_mut().note_return(task);
+            let local_queue = self.holder.note_return(task);
             self.enqueue(local_queue, ready);
             out.events.push(Event::Stolen { task, attempt, from });
             let reason = Reason::Stolen;
@@ -540,14 +536,7 @@ impl Scheduler {
             if sent.message.start_withdrawn {
                 self.holder.on_start_withdrawn(task, Attempt(held.attempt));
             }
-            let remote = self.holder.remote_tasks_mut().get_mut(&task);
-            if let Some(remote) = remote.filter(|remote| remote.attempt.0 == held.attempt) {
-                remote.home_knows = true;
-            }
-            let staged = self.holder.staged_mut(&task);
-            if let Some(staged) = staged.filter(|staged| staged.attempt.0 == held.attempt) {
-                staged.home_knows = true;
-            }
+            self.holder.home_has_heard(&task, Attempt(held.attempt));
         }
         self.finish_steal(sent.steal, out);
     }

@@ -9,7 +9,7 @@ use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, Incarnation, JobId, NodeId, TaskId, wire};
 
-use crate::holder::ready_queue::{PLAIN, Ready};
+use crate::holder::queues::ready_queue::{PLAIN, Ready};
 use crate::holder::task::{BundleBuilder, Work, is_command};
 use crate::limits::STEP_POPS_MAX;
 use crate::output::{Out, task_attempt};
@@ -143,7 +143,7 @@ impl Scheduler {
                 untold.push(bundle.len() as u32);
             }
             bundle.push(task, attempt, work.clone());
-            self.holder.no_space_mut().note_stolen(task);
+            self.holder.note_stolen(task);
             if forgets {
                 continue;
             }
@@ -222,13 +222,12 @@ impl Scheduler {
             true => share.plain > 0,
             false => share.requests.as_ref().is_some_and(|own| own.classes.contains(&class)),
         };
-        if let Some(ready) = self.holder.shared_mut().pop_distant(may) {
+        if let Some(ready) = self.holder.take_distant(may) {
             return Some((false, ready));
         }
         if self.rules().shares_local_queue
             && self.holder.local().has_requests()
-            && let Some(ready) =
-                self.holder.local_mut().pop_last_of(|class| class != PLAIN && may(class))
+            && let Some(ready) = self.holder.take_last_local(|class| class != PLAIN && may(class))
         {
             return Some((true, ready));
         }
@@ -236,7 +235,7 @@ impl Scheduler {
             return None;
         }
         share.surplus = share.surplus.checked_sub(1)?;
-        self.holder.local_mut().pop_last_of(|class| class == PLAIN).map(|ready| (true, ready))
+        self.holder.take_last_local(|class| class == PLAIN).map(|ready| (true, ready))
     }
 
     /// A thief has restarted: tasks that it had not acknowledged are queued here again. Their homes
@@ -266,9 +265,7 @@ impl Scheduler {
                 let ready = self.ready(task, attempt, &work);
                 let mine = self.routing.homes().is_home_of(task);
                 if self.take_in(task, attempt, work, out) {
-                    if let Some(remote) = self.holder.remote_tasks_mut().get_mut(&task) {
-                        remote.home_knows = false;
-                    }
+                    self.holder.tells_home(&task);
                     match mine {
                         // This node has become the task's home since it gave the task away.
                         true => self.home.note_of_holder(task, false, (thief, incarnation), out),

@@ -32,7 +32,7 @@ fn records() -> [LedgerRecord; 2] {
 
 /// The running attempt ends with this result.
 fn end(home: &mut Scheduler, error: &str, captured: Captured, out: &mut Out) {
-    let attempt = home.home.ledger.cell(task()).expect("it is homed here").attempt;
+    let attempt = home.home.ledger.cell(task()).expect("it is homed here").attempt();
     assert_eq!(out.launches.pop().map(|launch| launch.attempt), Some(attempt), "it runs");
     let outcome = Outcome { error: error.to_owned(), captured, ..Outcome::default() };
     home.on_finished(Time(1), task(), attempt, outcome.into(), out);
@@ -66,9 +66,7 @@ fn only_the_attempt_that_counts_is_counted_here_and_at_the_next_home() {
     }
     next.serve(Time(0), MOVES, 2, &mut Out::default());
     assert_eq!(told(&next), (5, 70_000_000_000));
-    let part = next.home.ledger.part_mut(task()).expect("it is homed here");
-    let chunk = part.chunk_mut(0).expect("there is one");
-    chunk.free();
+    next.home.ledger.free_chunk(task(), 0);
     assert_eq!(told(&next), (5, 70_000_000_000), "when all else of it has left memory");
 }
 

@@ -58,7 +58,7 @@ fn home(life: u32, mutant: Option<Mutant>) -> Scheduler {
         Tuning::of(Policy::Mlb),
         test_nodes::homes(0, members, &[0, 1]),
     );
-    home.home.ledger.mutant = mutant;
+    home.home.ledger.mutate(mutant);
     home.holder.slots_mut().take_cpus(1); // No slot is free: ready tasks wait in a queue.
     home
 }

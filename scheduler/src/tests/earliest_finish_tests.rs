@@ -50,11 +50,11 @@ fn what_was_measured_of_a_source_decides_whether_its_data_comes_here() {
     assert_eq!(home.decide_earliest(Time(0), &task), Decision::Push(NodeId(1)), "as assumed");
     // Both deliver at 1 GB/s to this node, and others so slowly that the mean stays as it was.
     for _ in 0..8 {
-        home.policy.estimates_mut().transferred(NodeId(1), 1_000 * MB, SECOND);
-        home.policy.estimates_mut().transferred(NodeId(2), 1_000 * MB, SECOND);
+        home.policy.note_transfer(NodeId(1), 1_000 * MB, SECOND);
+        home.policy.note_transfer(NodeId(2), 1_000 * MB, SECOND);
     }
     for _ in 0..200 {
-        home.policy.estimates_mut().transferred(NodeId(3), 100 * MB, SECOND);
+        home.policy.note_transfer(NodeId(3), 100 * MB, SECOND);
     }
     let mean = home.policy.estimates().bandwidth(1.0);
     assert!((0.9e8..1.2e8).contains(&mean), "{mean}");

@@ -8,6 +8,7 @@ use proto::{
     wire,
 };
 
+use crate::home::ledger::Cell;
 use crate::limits::PARKED_RETRY_AFTER;
 use crate::output::Out;
 use crate::tests::test_nodes;
@@ -84,7 +85,7 @@ fn inherit(heir: &mut Scheduler, last: LedgerRecord, out: &mut Out) {
 fn a_late_push_of_an_earlier_home_is_refused() {
     let (mut heir, mut out) = (heir(), Out::default());
     inherit(&mut heir, held_by_heir(), &mut out);
-    let rerun = heir.home.ledger.cell(task()).expect("it is homed here").attempt;
+    let rerun = heir.home.ledger.cell(task()).expect("it is homed here").attempt();
     assert!(rerun > ATTEMPT, "it had not come");
     push(&mut heir, &mut out);
     let pushed = |event: &Event| matches!(event, Event::Queued { reason: Reason::Pushed, .. });
@@ -166,8 +167,9 @@ fn order_after_a_death(slots: u32, chunk_tasks: usize) -> Vec<(u32, u64)> {
     let mut out = Out::default();
     heir.holder.slots_mut().take_cpus(slots);
     let own = TaskId::new(1, LocalId::new(PartitionId(0), 0).0);
-    heir.holder.shared_mut().push(
-        crate::holder::ready_queue::Ready {
+    heir.holder.enqueue(
+        false,
+        crate::holder::queues::ready_queue::Ready {
             task: own,
             attempt: ATTEMPT,
             rank: 0,
@@ -195,7 +197,7 @@ fn order_after_a_death(slots: u32, chunk_tasks: usize) -> Vec<(u32, u64)> {
         heir.serve(Time(0), partition, 2, &mut out);
     }
     heir.settle(Time(0), &mut out);
-    let order = std::iter::from_fn(|| heir.holder.shared_mut().pop());
+    let order = std::iter::from_fn(|| heir.holder.take_next_shared());
     order.map(|ready| (ready.task.partition().0, ready.task.local.index())).collect()
 }
 
@@ -221,7 +223,7 @@ fn a_retry_waits_for_its_turn_and_a_lost_task_does_not() {
         heir.home.ledger.replace_ready(task(), RetryReason::HolderGone, &mut out);
         heir.settle(Time(0), &mut out);
         heir.home.ledger.replace_ready(task(), why, &mut out);
-        heir.home.ledger.cell(task()).expect("it is homed here").again
+        heir.home.ledger.runs_again(task())
     };
     assert_eq!([RetryReason::Retry, RetryReason::Lost].map(goes_first), [false, true]);
 }
@@ -340,7 +342,7 @@ fn a_late_report_of_an_earlier_death_does_not_withdraw_the_start() {
     heir.holder.slots_mut().take_cpus(1);
     inherit_command(&mut heir, &mut out);
     heir.settle(Time(0), &mut out);
-    let attempt = heir.home.ledger.cell(task()).expect("it is homed here").attempt;
+    let attempt = heir.home.ledger.cell(task()).expect("it is homed here").attempt();
     let told = |starts, gone_incarnation| {
         let moved = wire::TaskAttempt { job: 1, local: task().local.0, attempt: attempt.0 };
         let (tasks, gone_node) = (vec![moved], 2);
@@ -348,7 +350,7 @@ fn a_late_report_of_an_earlier_death_does_not_withdraw_the_start() {
     };
     heir.on_tasks_moved(NodeId(1), &told(true, 0), &mut out);
     heir.on_tasks_moved(NodeId(1), &told(false, 1), &mut out);
-    let started = heir.home.ledger.cell(task()).map(|cell| cell.started);
+    let started = heir.home.ledger.cell(task()).map(Cell::has_started);
     let deaths = heir.home.ledger.work(task()).map(|work| work.deaths);
     assert_eq!((started, deaths), (Some(true), Some(1)));
 }

@@ -20,7 +20,7 @@ fn a_task_that_only_this_node_can_run_waits_here_when_its_home_moves() {
     }
     home.serve(Time(0), MOVES, 2, &mut out);
     home.settle(Time(0), &mut out);
-    let attempt = home.home.ledger.cell(task()).expect("it is homed here").attempt;
+    let attempt = home.home.ledger.cell(task()).expect("it is homed here").attempt();
     home.hand_over_partitions(&[MOVES].into(), &mut out);
     let said = &out.facts.holders[&(MOVES, JobId(1))];
     assert_eq!((said.attempt.last(), said.node.last()), (Some(&attempt.0), Some(&0)));

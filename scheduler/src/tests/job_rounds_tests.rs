@@ -5,7 +5,7 @@ use proto::wire::message::Body;
 use proto::wire::{JobPhase, response};
 use proto::{Attempt, ClientId, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
-use crate::home::ledger::{End, State};
+use crate::home::ledger::{End, Job, State};
 use crate::output::Out;
 use crate::tests::test_nodes;
 use crate::{LedgerRecord, Policy, Request, Scheduler, Tuning};
@@ -157,16 +157,16 @@ fn a_restarted_home_continues_the_round() {
     records.extend([ends(&[0, 1], &[]), held(7), died(7)]);
     let (home, out) = home_of(records);
     let cell = home.home.ledger.cell(task(0)).expect("it is homed here");
-    assert_eq!((cell.state, cell.attempt), (State::Waiting, Attempt(7)));
+    assert_eq!((cell.state(), cell.attempt()), (State::Waiting, Attempt(7)));
     assert_eq!(home.home.ledger.crash_count(task(0)), 0);
     assert_eq!(asks(&out).len(), 2, "what it asked may be lost");
-    assert_eq!(home.home.ledger.jobs[&JobId(1)].open, 2);
+    assert_eq!(home.home.ledger.job(JobId(1)).map(Job::open_tasks), Some(2));
     // A recorded later attempt counts.
     let mut records = round();
     records.extend([ends(&[0, 1], &[(1, 0, wire::Verdict::Skipped)]), held(8), died(8)]);
     let (home, _) = home_of(records);
     let cell = home.home.ledger.cell(task(0)).expect("it is homed here");
-    assert_eq!((cell.state, cell.attempt), (State::Ready, Attempt(8)));
+    assert_eq!((cell.state(), cell.attempt()), (State::Ready, Attempt(8)));
     assert_eq!(home.home.ledger.crash_count(task(0)), 1);
     assert_eq!(home.home.ledger.state(task(1)), Some(State::Ended(End::Skipped)));
 }

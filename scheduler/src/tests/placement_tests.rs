@@ -183,6 +183,6 @@ fn a_length_that_was_declared_counts_until_one_was_measured() {
     let mut task = work(vec![input], 1);
     task.duration = Span::from_secs(10);
     assert_eq!(home.decide(Time(0), &task), Decision::Shared(Reason::SmallInputs));
-    home.policy.estimates_mut().completed("", Span::from_millis(100));
+    home.policy.note_length("", Span::from_millis(100));
     assert_eq!(home.decide(Time(0), &task), Decision::Push(NodeId(1)));
 }

@@ -6,7 +6,6 @@ use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::home::ledger::State;
-use crate::home::ledger::recall::{Pending, bare_recall};
 use crate::output::Out;
 use crate::tests::staging_tests::scheduler;
 use crate::tests::test_nodes;
@@ -26,7 +25,10 @@ fn waiting() -> Scheduler {
     let recall = |partition: PartitionId| wire::Recall {
         child: vec![LocalId::new(partition, 1).0],
         slot: vec![0],
-        ..bare_recall(task(), attempt, partition)
+        job: task().job.0,
+        parent: task().local.0,
+        attempt: attempt.0,
+        partition: partition.0,
     };
     let later: BTreeMap<_, _> = [OWN, READERS].map(|place| (place, recall(place))).into();
     let completion = wire::Completion {
@@ -35,15 +37,7 @@ fn waiting() -> Scheduler {
         attempt: attempt.0,
         ..wire::Completion::default()
     };
-    let pending = Pending {
-        from: NodeId(1),
-        completion,
-        outputs: vec![0],
-        later,
-        unanswered: [(OWN, bare_recall(task(), attempt, OWN))].into(),
-        used: false,
-    };
-    scheduler.home.ledger.recalls.pending.insert(task(), pending);
+    scheduler.home.ledger.pretend_held_end(completion, later);
     scheduler
 }
 
@@ -59,8 +53,7 @@ fn answer(scheduler: &mut Scheduler, partition: PartitionId, readers: bool) -> V
         readers,
     };
     scheduler.on_recalled(Time(0), answer, &mut Out::default());
-    let pending = scheduler.home.ledger.recalls.pending.get(&task());
-    pending.map(|pending| pending.unanswered.keys().copied().collect()).unwrap_or_default()
+    scheduler.home.ledger.unanswered_recalls(task()).unwrap_or_default()
 }
 
 #[test]
@@ -71,7 +64,7 @@ fn a_repeated_answer_of_the_jobs_home_is_no_answer_of_readers() {
     assert_eq!(answer(&mut scheduler, READERS, true), [OWN]);
     assert_eq!(answer(&mut scheduler, OWN, false), [OWN]);
     assert!(answer(&mut scheduler, OWN, true).is_empty());
-    assert!(!scheduler.home.ledger.recalls.pending.contains_key(&task()));
+    assert!(scheduler.home.ledger.unanswered_recalls(task()).is_none());
 }
 
 #[test]
@@ -169,7 +162,10 @@ fn an_input_that_an_earlier_home_recalls_is_requested_from_the_present_home() {
     let recall = wire::Recall {
         child: vec![child().local.0],
         slot: vec![0],
-        ..bare_recall(parent(), SECOND, child().partition())
+        job: parent().job.0,
+        parent: parent().local.0,
+        attempt: SECOND.0,
+        partition: child().partition().0,
     };
     home.on_message(Time(2), PARENTS[1], Body::Recall(recall), &mut out);
     home.settle(Time(2), &mut out);

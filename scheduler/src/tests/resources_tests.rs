@@ -6,7 +6,7 @@ use proto::wire::message::Body;
 use proto::{Attempt, ClientId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 use resources::{Name, Offer, Pool, Request as Needs, Totals, parse_pool};
 
-use crate::holder::classes::class_of;
+use crate::holder::queues::classes::class_of;
 use crate::output::Out;
 use crate::tests::test_nodes;
 use crate::{Options, Policy, Request, Scheduler, Tuning};

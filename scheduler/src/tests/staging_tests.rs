@@ -410,8 +410,9 @@ fn a_wait_for_a_busy_source_does_not_block_other_fetches() {
 fn share(scheduler: &mut Scheduler, tasks: u64) {
     for task in 0..tasks {
         let task = TaskId::new(1, task);
-        scheduler.holder.shared_mut().push(
-            crate::holder::ready_queue::Ready {
+        scheduler.holder.enqueue(
+            false,
+            crate::holder::queues::ready_queue::Ready {
                 task,
                 attempt: Attempt(1),
                 rank: 0,
@@ -466,7 +467,7 @@ fn wide_tasks_count_by_the_slots_that_they_take() {
     *victim.holder.slots_mut() = crate::holder::slots::Slots::new(8, None, None);
     share(&mut victim, 9);
     assert_eq!(told(&mut victim, false), 1, "all but one for each slot");
-    victim.policy.estimates_mut().placed(0, 4);
+    victim.policy.note_placed(0, 4);
     assert_eq!((told(&mut victim, false), told(&mut victim, true)), (7, 5));
     victim.holder.slots_mut().take_cpus(3);
     assert_eq!(victim.free_lanes(), 2, "narrower ones may come");
@@ -476,12 +477,13 @@ fn wide_tasks_count_by_the_slots_that_they_take() {
 fn all_may_be_stolen_where_tasks_take_longer_than_their_inputs() {
     let surplus = |length| {
         let mut victim = scheduler(Tuning::of(Policy::Eft));
-        victim.policy.estimates_mut().placed(1 << 20, 1);
-        victim.policy.estimates_mut().completed("", length);
+        victim.policy.note_placed(1 << 20, 1);
+        victim.policy.note_length("", length);
         for task in 0..3 {
             let task = TaskId::new(1, task);
-            victim.holder.local_mut().push(
-                crate::holder::ready_queue::Ready {
+            victim.holder.enqueue(
+                true,
+                crate::holder::queues::ready_queue::Ready {
                     task,
                     attempt: Attempt(1),
                     rank: 0,
@@ -505,7 +507,7 @@ fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
     let reader = |index| placed(index, vec![input(0, 2, 50_000_000)], 0);
     push(&mut node, vec![reader(0)], &mut out);
     node.act(Time(0), &mut out);
-    node.home.ledger.waiting = 10;
+    node.home.ledger.pretend_waiting(10);
     let asked = out.locate.remove(&NodeId(1)).map(|asked| asked.objects[0]);
     if let Some(object) = asked {
         let at = wire::ObjectAt { object: Some(object), nodes: vec![2], later: false };
@@ -515,9 +517,10 @@ fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
     let fetch = out.fetches.pop().expect("it is fetched");
     node.on_fetched(Time(0), fetch.object, fetch.number, Err(unreachable()), &mut out);
     let task = TaskId::new(1, 7);
-    let missing = [(fetch.object, crate::holder::ready_queue::Presence::Coming)];
-    node.holder.shared_mut().push(
-        crate::holder::ready_queue::Ready {
+    let missing = [(fetch.object, crate::holder::queues::ready_queue::Presence::Coming)];
+    node.holder.enqueue(
+        false,
+        crate::holder::queues::ready_queue::Ready {
             task,
             attempt: Attempt(1),
             rank: 0,

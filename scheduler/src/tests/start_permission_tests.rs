@@ -120,7 +120,7 @@ fn doubts(said: &[(bool, bool)]) -> usize {
         wire::StealRequest { steal: 1, slots: 1, free: 1, held: 0, free_amounts: Vec::new() };
     home.on_message(Time(0), NodeId(0), Body::StealRequest(request), &mut out);
     let (task, attempt) =
-        (task(0), home.home.ledger.cell(task(0)).expect("it is homed here").attempt);
+        (task(0), home.home.ledger.cell(task(0)).expect("it is homed here").attempt());
     home.on_peer_incarnation(Time(0), NodeId(0), Incarnation(1), &mut out);
     // It has a death on record already: only attempts that ran count.
     home.home.ledger.note_held(task, (NodeId(0), Incarnation(0)), &mut out);
@@ -138,7 +138,8 @@ fn doubts(said: &[(bool, bool)]) -> usize {
     home.on_peer_incarnation(Time(0) + Span(1), NodeId(0), Incarnation(2), &mut out);
     let replaced = |event: &&Event| matches!(event, Event::Replaced { .. });
     assert_eq!(out.events.iter().filter(replaced).count(), 1);
-    home.home.ledger.crashes.doubts.values().map(|doubt| doubt.tasks.len()).sum()
+    let deaths = home.home.ledger.doubts().into_iter();
+    deaths.filter_map(|(death, _)| home.home.ledger.tasks_in_doubt(death)).sum()
 }
 
 #[test]

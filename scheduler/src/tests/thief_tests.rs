@@ -66,7 +66,7 @@ fn a_dormant_thief_wakes_once_when_the_longest_wait_of_flds_is_small() {
         assert!(begun[1].since(*last_before) >= bound, "it was quiet: {first:?}");
         assert_eq!(thief.deadline(day), None, "then it is quiet until there is news");
         // Tasks were shared since, and the wait has doubled: this wakes the thief once.
-        thief.policy.monitor_mut().wait_max = hour;
+        thief.policy.pretend_wait_max(hour);
         thief.stealing.rearm(day + bound);
         let next = day + hour;
         assert_eq!(rounds(&probes(&mut thief, day, next), start).len(), 1);
@@ -81,7 +81,7 @@ fn under_other_policies_a_dormant_thief_stays_dormant() {
         let mut thief = thief(tuning);
         let probes = probes(&mut thief, Time(0), Time(0) + Span::from_secs(3_600));
         assert_eq!(rounds(&probes, tuning.steal_interval_start).len(), 1, "{policy:?}");
-        assert_eq!(thief.policy.monitor_mut().wait_max, tuning.wait_max, "{policy:?}");
+        assert_eq!(thief.policy.wait_max(), tuning.wait_max, "{policy:?}");
     }
 }
 

@@ -57,7 +57,7 @@ impl Home {
         let turns = self.turns.values().cloned().map(LedgerRecord::Turn);
         let mut scheduler = heir();
         scheduler.options.mutant = self.mutant;
-        scheduler.home.ledger.mutant = self.mutant;
+        scheduler.home.ledger.mutate(self.mutant);
         for record in chunks.chain([visible]).chain(ends).chain(holders).chain(turns) {
             scheduler.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
         }
@@ -103,7 +103,7 @@ impl Home {
     }
 
     pub(super) fn attempt(&self) -> Attempt {
-        self.scheduler.home.ledger.cell(task()).expect("it is homed here").attempt
+        self.scheduler.home.ledger.cell(task()).expect("it is homed here").attempt()
     }
 
     /// The tasks that were launched since the last call.
@@ -118,14 +118,14 @@ impl Home {
     }
 
     pub(super) fn finish(&mut self, task: TaskId) {
-        let attempt = self.scheduler.home.ledger.cell(task).expect("it is homed here").attempt;
+        let attempt = self.scheduler.home.ledger.cell(task).expect("it is homed here").attempt();
         self.scheduler.on_finished(Time(1), task, attempt, Box::default(), &mut self.out);
         self.step();
         self.sync();
     }
 
     fn open(&self) -> u64 {
-        self.scheduler.home.ledger.jobs[&JobId(1)].open
+        self.scheduler.home.ledger.job(JobId(1)).expect("it runs").open_tasks()
     }
 }
 
@@ -206,20 +206,13 @@ fn each_later_home_continues_after_the_last_turn() {
 fn a_commit_that_arrives_after_a_turn_counts_submitted_tasks_only() {
     let mut home = Home::new();
     home.turn(turn(TurnVerdict::TurnMore, 2));
-    let part = |home: &mut Home, run: fn(&mut crate::home::ledger::Part) -> String| {
-        let jobs = &mut home.scheduler.home.ledger.jobs;
-        run(jobs.get_mut(&JobId(1)).expect("it runs").parts.get_or_default(MOVES))
-    };
     for (tasks, is_whole) in [(1, true), (3, false)] {
-        part(&mut home, |part| {
-            part.visible = false;
-            String::new()
-        });
+        home.scheduler.home.ledger.forget_commit(JobId(1), MOVES);
         let total = wire::PartitionTotal { partition: MOVES.0, chunks: 1, tasks };
         let commit = wire::JobCommit { job: 1, partitions: vec![total], ..Default::default() };
         let visible = wire::Visible { commit: Some(commit), ..Default::default() };
         home.scheduler.on_message(Time(1), OTHER, Body::Visible(visible), &mut home.out);
-        let lost = part(&mut home, |part| part.count.lost.clone());
+        let lost = home.scheduler.home.ledger.counts(task()).0.lost;
         assert_eq!(lost.is_empty(), is_whole, "{lost}");
     }
 }
@@ -263,9 +256,7 @@ fn a_turn_counts_once_and_only_of_the_current_attempt() {
 fn a_task_that_was_done_before_neither_spawns_nor_commits() {
     let mut home = Home::new();
     home.launched();
-    let part = home.scheduler.home.ledger.part_mut(task()).expect("it is homed here");
-    let segment = part.segment_mut(task().local.index()).expect("it is homed here");
-    segment.keep_output_sums(task().local.index(), vec![1]);
+    home.scheduler.home.ledger.pretend_done_before(task(), vec![1]);
     home.turn(turn(TurnVerdict::TurnMore, 1));
     home.sync();
     let answer = home.out.turn_answers.pop().map(|(_, _, answer)| answer);
@@ -364,9 +355,10 @@ fn many_spawned_chunks_take_linear_time() {
         home.out = Out::default();
     }
     assert_eq!(home.open(), 1 + TURNS);
-    let part = home.scheduler.home.ledger.part(task()).expect("it is homed here");
-    assert!((1..=TURNS as u32).all(|number| part.chunk(number).is_some()));
-    assert_eq!((part.chunks(), part.count.spawned, part.count.turns), (1, TURNS, TURNS));
+    let (count, chunks) = home.scheduler.home.ledger.counts(task());
+    let ledger = &home.scheduler.home.ledger;
+    assert!((1..=TURNS as u32).all(|number| ledger.has_chunk(JobId(1), MOVES, number)));
+    assert_eq!((chunks, count.spawned, count.turns), (1, TURNS, TURNS));
 }
 
 fn explained(home: &mut Home, task: TaskId) -> Vec<String> {

@@ -115,7 +115,9 @@ pub fn run_seed(seed: u64, mutant: Option<Mutant>, trace: bool) -> SeedReport {
     let _ = marks::take(); // Marks that an earlier run left on this thread.
     let mut plan = Plan::new(seed, mutant);
     let mut world = World::new(plan.world.clone());
-    world.story = trace.then(Vec::new);
+    if trace {
+        world.keep_story();
+    }
     let begin = world.now();
     let lived = catch_unwind(AssertUnwindSafe(|| live(&mut world, &mut plan)));
     let violation = match lived {
@@ -129,11 +131,11 @@ pub fn run_seed(seed: u64, mutant: Option<Mutant>, trace: bool) -> SeedReport {
     });
     SeedReport {
         failure,
-        faults: world.faults.clone(),
+        faults: world.injection.counts().clone(),
         marks: Mark::ALL.into_iter().zip(marks::take().map(u64::from)).collect(),
-        searched: world.searched,
+        searched: world.clients.searched(),
         trace_hash: world.trace_hash(),
         simulated: world.now().since(begin),
-        story: world.story.take().unwrap_or_default(),
+        story: world.take_story(),
     }
 }

@@ -4,6 +4,7 @@
 //! The leader of the group knows each command first. The map of every node must be one version of
 //! this history.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kvs::membership::{apply, command, is_fully_replicated, member};
@@ -12,11 +13,12 @@ use node::Input;
 use prost::Message as _;
 use proto::wire::MemberPhase;
 use proto::wire::map_command::Body;
-use proto::{Attempt, JobId, NodeId, PartitionId, Span, TaskId, wire};
+use proto::{Attempt, JobId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::checkers::{Violation, durable, once};
 use crate::faults::event_queue::SimEvent;
-use crate::faults::injection::Fault;
+use crate::faults::options::AgreedHook;
+use crate::faults::strikes::injection::Fault;
 use crate::faults::world::World;
 use crate::state::disk::BatchState;
 use crate::state::machine::{Machine, PendingCrash};
@@ -30,7 +32,50 @@ const CHANGE_MAX: Span = Span::from_secs(5);
 const RESET_SEEN_PERMILLE: u64 = 800;
 const RESET_SEEN_OF_MACHINE_PERMILLE: u64 = 200;
 
+/// What the voters have agreed on, and the facts that depend on it.
+pub(crate) struct Agreed {
+    first_map: Arc<wire::ClusterMap>,
+    /// The checksum of each map, by epoch.
+    maps: BTreeMap<u64, u64>,
+    hook: Option<AgreedHook>,
+    /// A proposed change that may leave too few healthy nodes. It counts until the map shows it, or
+    /// until this time.
+    unsettled: Option<(wire::MapCommand, Time)>,
+    /// Where homes move: the facts written to each partition.
+    facts: BTreeMap<PartitionId, Vec<Fact>>,
+    /// The last homes of inactive partitions, and until when nodes served partitions that others
+    /// have now.
+    last_homes: BTreeMap<PartitionId, u32>,
+    homes_until: BTreeMap<(PartitionId, u32), Time>,
+}
+
+impl Agreed {
+    pub(crate) fn new(first_map: Arc<wire::ClusterMap>) -> Self {
+        Self {
+            first_map,
+            maps: BTreeMap::new(),
+            hook: None,
+            unsettled: None,
+            facts: BTreeMap::new(),
+            last_homes: BTreeMap::new(),
+            homes_until: BTreeMap::new(),
+        }
+    }
+    pub(crate) fn first_map(&self) -> &Arc<wire::ClusterMap> {
+        &self.first_map
+    }
+    /// Until when the node served the partition, if another one does now.
+    pub(crate) fn served_until(&self, partition: PartitionId, node: usize) -> Option<Time> {
+        self.homes_until.get(&(partition, node as u32)).copied()
+    }
+}
+
 impl World {
+    /// Sets the hook for changes of the map.
+    pub fn on_agreed(&mut self, hook: AgreedHook) {
+        self.agreed.hook = Some(hook);
+    }
+
     pub(crate) fn homes_move(&self) -> bool {
         self.options.copies > 1
     }
@@ -47,7 +92,7 @@ impl World {
             commands.iter().for_each(|command| self.agreed(command));
         }
         let sum = checksum(map);
-        if self.maps.get(&map.epoch) != Some(&sum) {
+        if self.agreed.maps.get(&map.epoch) != Some(&sum) {
             let text = format!("n{index} has another map of epoch {} than others had", map.epoch);
             self.judge(Err(Violation::new("map", text)));
         }
@@ -61,11 +106,11 @@ impl World {
             return self.judge(Err(Violation::new("map", text)));
         }
         self.tell(|| format!("map {}: {:?}", map.epoch, command.body));
-        if let Some(hook) = &mut self.agreed_hook {
+        if let Some(hook) = &mut self.agreed.hook {
             hook(command);
         }
         self.mix(map.epoch);
-        self.maps.insert(map.epoch, checksum(&map));
+        self.agreed.maps.insert(map.epoch, checksum(&map));
         let before = std::mem::replace(&mut self.map, Arc::new(map));
         self.map_changed(&before);
         self.note_counted(command);
@@ -162,11 +207,11 @@ impl World {
     /// Proposes a change that may leave too few nodes for a further loss. Such losses wait until
     /// the map shows the change.
     pub(crate) fn propose_unsettling(&mut self, body: Body) {
-        self.unsettled = Some((command(body.clone()), self.now + CHANGE_MAX));
+        self.agreed.unsettled = Some((command(body.clone()), self.now + CHANGE_MAX));
         self.propose(body);
     }
     pub(crate) fn is_unsettled(&self) -> bool {
-        self.unsettled.as_ref().is_some_and(|(command, until)| {
+        self.agreed.unsettled.as_ref().is_some_and(|(command, until)| {
             self.now < *until && kvs::membership::would_change(&self.map, command)
         })
     }
@@ -258,7 +303,7 @@ fn checksum(map: &wire::ClusterMap) -> u64 {
 
 /// A fact that a primary has written. It is void if the partition continues without it.
 #[derive(Clone, Debug)]
-pub(crate) struct Fact {
+struct Fact {
     pub position: Position,
     pub what: FactKind,
 }
@@ -280,7 +325,7 @@ impl World {
         }
         if !entry.active {
             // Only the last active home and the next primary may write.
-            let last = self.last_homes.get(&partition).map(|&last| last as usize);
+            let last = self.agreed.last_homes.get(&partition).map(|&last| last as usize);
             return last.is_none_or(|last| last == index || entry.replicas[0] as usize == index);
         }
         let known = member(&self.map, NodeId(index as u32)).map_or(0, |m| m.incarnation);
@@ -312,7 +357,7 @@ impl World {
         let turns = turns.iter().map(|&by| (by.0.partition(), FactKind::Turned(by)));
         for (partition, what) in turns.chain(commits).chain(ended).collect::<Vec<_>>() {
             let position = at(partition).unwrap_or_default();
-            self.facts.entry(partition).or_default().push(Fact { position, what });
+            self.agreed.facts.entry(partition).or_default().push(Fact { position, what });
         }
     }
 
@@ -325,21 +370,21 @@ impl World {
                 self.starve.serves(self.now, partition, entry.active);
             }
             if before.active && !entry.active {
-                self.last_homes.insert(partition, before.replicas[0]);
+                self.agreed.last_homes.insert(partition, before.replicas[0]);
             }
             if !entry.active || before.active {
                 continue;
             }
             let home = entry.replicas[0] as usize;
-            if let Some(before) = self.last_homes.remove(&partition) {
-                self.homes_until.insert((partition, before), self.now);
+            if let Some(before) = self.agreed.last_homes.remove(&partition) {
+                self.agreed.homes_until.insert((partition, before), self.now);
             }
             let position = self.note_begun(partition, entry.epoch, home);
             let is_part = |fact: &Fact| {
                 // A new primary may have written under its epoch already.
                 fact.position <= position || fact.position.epoch >= entry.epoch
             };
-            let facts = self.facts.entry(partition).or_default();
+            let facts = self.agreed.facts.entry(partition).or_default();
             let (kept, void): (Vec<_>, Vec<_>) = facts.drain(..).partition(is_part);
             *facts = kept;
             for fact in void {

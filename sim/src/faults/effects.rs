@@ -12,9 +12,9 @@ use crate::checkers::{
     bound, calls, durable, inputs, known, once, order, poison, quiet, removal, rounds, stall,
 };
 use crate::faults::event_queue::SimEvent;
-use crate::faults::injection::Fault;
 use crate::faults::options::Action;
 use crate::faults::story_lines::packet_line;
+use crate::faults::strikes::injection::Fault;
 use crate::faults::world::World;
 use crate::state::machine::{self, PendingCrash, Unsynced, cpus_of};
 
@@ -118,7 +118,7 @@ impl World {
             match action {
                 Action::Carry | Action::CrashOther(_) => {}
                 Action::Drop => continue,
-                Action::Crash | Action::PowerCut if self.violation.is_some() => return,
+                Action::Crash | Action::PowerCut if self.violation().is_some() => return,
                 Action::Crash => return self.die_as(index, PendingCrash::Crash),
                 Action::PowerCut => return self.die_as(index, PendingCrash::PowerCut),
             }
@@ -135,7 +135,7 @@ impl World {
             {
                 self.die_as(other.0 as usize, PendingCrash::Crash);
             }
-            if self.violation.is_some() || !self.machines[index].is_up() {
+            if self.violation().is_some() || !self.machines[index].is_up() {
                 return;
             }
         }
@@ -224,7 +224,7 @@ impl World {
         }
         for (task, node, incarnation) in facts.crash_limits {
             let counts = !self.homes_move();
-            let killer = self.killers.get(&(node.0 as usize, incarnation)).copied();
+            let killer = self.injection.killer_of(node.0 as usize, incarnation);
             let of = (node, incarnation);
             let verdict = poison::on_crash_limit(&mut self.jobs, task, of, killer, counts);
             self.judge(verdict);
@@ -390,7 +390,7 @@ impl World {
             self.machines[from].membership_sent += 1;
         }
         self.mix(packet.first_seq ^ packet.ack << 20 ^ (packet.reliable.len() as u64) << 40);
-        if self.story.is_some() {
+        if self.trace.is_told() {
             self.tell(|| format!("n{from} -> n{to} {}", packet_line(&packet)));
         }
         let arrivals = self.network.arrivals(&mut self.dice, self.now, from, to);
@@ -426,7 +426,7 @@ impl World {
             at_home: home == index && !self.homes_move(),
             home_heard: self.jobs[&task.job].heard.contains(&home) && !self.homes_move(),
             dismissed: machine.dismissed.contains(&key) && !waited,
-            healed: self.faults_until,
+            healed: self.injection.ends_at(),
             now: self.now,
         };
         self.judge(removal::on_launch(&self.jobs[&task.job], &launched));
@@ -520,7 +520,7 @@ impl World {
         let by = (node, incarnation);
         let verdict = poison::on_kill(&mut self.jobs, (task, attempt), by, by_home);
         self.judge(verdict);
-        self.killers.insert((index, incarnation), task);
+        self.injection.note_killer((index, incarnation), task);
         self.die_as(index, PendingCrash::Crash);
     }
 
@@ -588,7 +588,7 @@ impl World {
             }
         }
         self.break_transports(index, pending_crash);
-        let pause = self.dice.around(self.fault_options.restart_mean);
+        let pause = self.dice.around(self.injection.options().restart_mean);
         self.schedule(self.now + pause, SimEvent::Start { node: index });
     }
 }

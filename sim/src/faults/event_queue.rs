@@ -7,7 +7,7 @@ use node::Input;
 use proto::work::Fetch;
 use proto::{Attempt, ClientId, JobId, TaskId, Time, wire};
 
-use crate::faults::injection::Fault;
+use crate::faults::strikes::injection::Fault;
 
 /// A client that sends requests to nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -5,9 +5,6 @@ use proto::wire::PartitionEntry;
 use proto::{JobId, Span, limits};
 
 use crate::checkers::{Verdict, Violation, captured, kept, past, progress, quiet, variables};
-use crate::faults::clients::hot_key_client::HotKeyClient;
-use crate::faults::clients::job_client::JobClient;
-use crate::faults::clients::kv_client::KvClient;
 use crate::faults::seed_plan::Plan;
 use crate::faults::world::World;
 use crate::state::expected::{ExpectedJob, SubmissionStage};
@@ -87,10 +84,9 @@ impl World {
     pub fn must_end(&mut self) -> Verdict {
         let over = |world: &Self| {
             let accepted = |job: &ExpectedJob| job.promise == SubmissionStage::Accepted;
-            world.clients.iter().all(JobClient::is_over)
+            world.clients.jobs_are_over()
                 && !world.jobs.values().any(accepted)
-                && world.kv_clients.iter().all(KvClient::is_over)
-                && world.hot_key_clients.iter().all(HotKeyClient::is_over)
+                && world.clients.kv_is_over()
         };
         let ended = self.run_until(self.now + PROGRESS_BOUND + self.all_work(), over);
         self.passed()?;
@@ -101,7 +97,7 @@ impl World {
         let states: Vec<String> =
             states.iter().enumerate().map(|(node, state)| describe(node, state)).collect();
         self.describe_nodes();
-        let open = self.clients.iter().filter(|client| !client.is_over()).map(|client| client.job);
+        let open = self.clients.open_jobs();
         let accepted = self.jobs.values().filter(|job| job.promise == SubmissionStage::Accepted);
         match open.chain(accepted.map(|job| job.job)).next() {
             Some(job) => Err(progress::stalled(&self.jobs[&job], &states.join(", "))),
@@ -140,15 +136,12 @@ impl World {
         for (node, machine) in self.machines.iter().enumerate() {
             let waiting = machine.node.as_ref().map(node::Node::describe_waiting);
             let line = format!("n{node}: {}", waiting.unwrap_or_else(|| "down".to_owned()));
-            if let Some(story) = &mut self.story {
-                story.push(line);
-            }
+            self.trace.add(|| line);
         }
         let inactive = (0..).zip(&self.map.partitions).filter(|(_, entry)| !entry.active);
         let inactive: Vec<(u32, _)> = inactive.collect();
-        if let Some(story) = &mut self.story {
-            story.push(format!("inactive: {inactive:?}; members: {:?}", self.map.members));
-        }
+        let map = &self.map;
+        self.trace.add(|| format!("inactive: {inactive:?}; members: {:?}", map.members));
     }
 
     /// Suspends all machines, as in a cloud. Their clocks continue.
@@ -169,15 +162,9 @@ impl World {
         self.ask_again();
         self.read_all_keys();
         self.read_all_lists();
-        self.run_until(self.now + PROGRESS_BOUND, |world| {
-            world.kv_clients.iter().all(KvClient::is_over)
-                && world.hot_key_clients.iter().all(HotKeyClient::is_over)
-        });
+        self.run_until(self.now + PROGRESS_BOUND, |world| world.clients.kv_is_over());
         self.passed()?;
-        for (number, list) in self.lists.iter().enumerate() {
-            list.check(&format!("list-{number}"))?;
-        }
-        self.history.judge(&mut self.searched)?;
+        self.clients.judge_kv()?;
         captured::on_end(&self.jobs, &self.machines)?;
         if let Some(number) = self.options.variables {
             variables::on_end(number, &self.jobs, &self.turns)?;
@@ -191,8 +178,7 @@ impl World {
 
     /// True if no lost disk may have held the only copy of something.
     pub(crate) fn disks_went_fairly(&self) -> bool {
-        let is_few = self.grows() || self.disks_gone < self.options.copies;
-        is_few && !self.lone_copy_went
+        self.injection.lost_fairly(self.grows(), self.options.copies)
     }
 
     /// Checks that the kept outputs of done tasks are on remaining machines.
@@ -397,18 +383,19 @@ impl World {
             // A node may die while it answers: then all are queried again.
             self.run_until(self.now + PROGRESS_BOUND, up);
             self.observe();
-            let answered = |world: &Self| world.node_states.len() == all;
+            let answered = |world: &Self| world.clients.node_states().len() == all;
             let complete = self.run_until(self.now + OBSERVATION, answered);
             self.passed()?;
             if complete {
                 break;
             }
         }
-        if self.node_states.len() < all {
-            let text = format!("only {} of {all} nodes say how they are", self.node_states.len());
+        let states = self.clients.node_states();
+        if states.len() < all {
+            let text = format!("only {} of {all} nodes say how they are", states.len());
             return Err(Violation::new("progress", text));
         }
-        Ok(self.node_states.values().cloned().collect())
+        Ok(states.values().cloned().collect())
     }
 }
 

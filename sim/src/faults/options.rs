@@ -5,8 +5,8 @@ use node::Effect;
 use proto::{NodeId, Span, Time, wire};
 use scheduler::{Policy, Tuning};
 
+use crate::faults::kinds::node_offers::NodeOffers;
 use crate::faults::network::NetworkOptions;
-use crate::faults::node_offers::NodeOffers;
 
 /// The cluster, its models and its checks.
 #[derive(Clone, Debug)]

@@ -214,7 +214,7 @@ impl World {
         };
         let holders = (0..).zip(&self.machines).filter(has).count();
         let gone = ["reformat", "records-given-up"];
-        let may_be_fewer = gone.iter().any(|fault| self.faults.contains_key(fault));
+        let may_be_fewer = gone.iter().any(|fault| self.injection.counts().contains_key(fault));
         if holders < min_in_sync(self.map.copies) && !may_be_fewer {
             let entry = &self.map.partitions[partition.0 as usize];
             let text = format!(

@@ -9,13 +9,13 @@ use workloads::{Graph, Placement, generate};
 use crate::faults::clients::hot_key_client::HotKeyPlan;
 use crate::faults::clients::job_client::{ClientPlan, Death, OpenPlan};
 use crate::faults::clients::random_jobs::{Draft, JobMix, Submission};
-use crate::faults::gangs;
-use crate::faults::growth;
-use crate::faults::injection::FaultOptions;
+use crate::faults::kinds::gangs;
+use crate::faults::kinds::node_offers;
+use crate::faults::kinds::throttles::{self, Limits};
 use crate::faults::network::NetworkOptions;
-use crate::faults::node_offers;
 use crate::faults::options::WorldOptions;
-use crate::faults::throttles::{self, Limits};
+use crate::faults::strikes::growth;
+use crate::faults::strikes::injection::FaultOptions;
 use crate::faults::world::World;
 use crate::rng::SimRng;
 

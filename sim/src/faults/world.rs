@@ -1,29 +1,28 @@
 //! A cluster in one loop under virtual time. Each event is an entry of one queue, ordered by time
 //! and then by number, so a run is a function of its seed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::Mutant;
 use node::{Config, Input, Node};
-use proto::{
-    ClientId, Event, Incarnation, NodeId, ObjectId, PartitionId, Span, TaskId, Time, wire,
-};
+use proto::{Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::checkers::{
-    Jobs, Verdict, Violation, conservation, copies, linear, lists, one_attempt, poison, stall,
-    starve, turns, variables,
+    Jobs, Verdict, Violation, conservation, copies, one_attempt, poison, stall, starve, turns,
+    variables,
 };
-use crate::faults::clients::hot_key_client::HotKeyClient;
-use crate::faults::clients::job_client::JobClient;
-use crate::faults::clients::kv_client::{KvClient, KvWait};
-use crate::faults::event_queue::{Connection, ExternalClient, Queue, SimEvent};
-use crate::faults::growth;
-use crate::faults::injection::FaultOptions;
+use crate::faults::clients::Clients;
+use crate::faults::consensus_log::Agreed;
+use crate::faults::event_queue::{Queue, SimEvent};
 use crate::faults::network::Network;
-use crate::faults::options::{AgreedHook, EffectHook, WorldOptions};
+use crate::faults::options::{EffectHook, WorldOptions};
+use crate::faults::strikes::Injection;
+use crate::faults::strikes::growth::Growth;
+use crate::faults::trace::Trace;
 use crate::rng::SimRng;
 use crate::state::clock::Clock;
+use crate::state::expected::ExpectedJob;
 use crate::state::machine::Machine;
 
 /// The begin of virtual time, high enough that a skewed clock never goes below zero.
@@ -35,70 +34,32 @@ const STEPS_MAX: u64 = 5_000_000;
 
 /// The cluster, its clients, its network, and the state of all checkers.
 pub struct World {
-    pub(crate) now: Time,
-    pub(crate) options: WorldOptions,
-    pub(crate) map: Arc<wire::ClusterMap>,
-    pub(crate) dice: SimRng,
+    pub(super) now: Time,
+    pub(super) options: WorldOptions,
+    pub(super) map: Arc<wire::ClusterMap>,
+    pub(super) dice: SimRng,
     queue: Queue,
-    pub(crate) machines: Vec<Machine>,
-    /// The number of disks lost so far.
-    pub(crate) disks_gone: u32,
-    /// A lost disk belonged to a node that had reported too few copies of its data.
-    pub(crate) lone_copy_went: bool,
-    pub(crate) network: Network,
-    pub(crate) clients: Vec<JobClient>,
-    pub(crate) kv_clients: Vec<KvClient>,
-    pub(crate) kv_waits: Vec<KvWait>,
-    pub(crate) hot_key_clients: Vec<HotKeyClient>,
-    pub(crate) connections: BTreeMap<ClientId, Connection>,
-    pub(crate) links: BTreeMap<(ExternalClient, usize), ClientId>,
-    pub(crate) next_request: u64,
-    pub(crate) jobs: Jobs,
-    pub(crate) history: linear::History,
-    pub(crate) searched: linear::Searched,
-    pub(crate) lists: Vec<lists::List>,
-    pub(crate) starve: starve::Watch,
-    pub(crate) curious_until: Time,
-    pub(crate) curious_pace: Span,
-    pub(crate) node_states: BTreeMap<usize, wire::NodeState>,
-    pub(crate) fault_options: FaultOptions,
-    pub(crate) faults_until: Time,
-    /// A proposed change that may leave too few healthy nodes. It counts until the map shows it, or
-    /// until this time.
-    pub(crate) unsettled: Option<(wire::MapCommand, Time)>,
-    pub(crate) joins_asked: u32,
-    /// The random stream of growth.
-    pub(crate) growth: SimRng,
-    pub(crate) faults: BTreeMap<&'static str, u64>,
-    pub(crate) violation: Option<Violation>,
-    pub(crate) effect_hook: Option<EffectHook>,
-    pub(crate) agreed_hook: Option<AgreedHook>,
-    pub(crate) hash: u64,
-    pub(crate) steps: u64,
-    pub(crate) conservation: conservation::Conservation,
-    /// The checksum of each map, by epoch.
-    pub(crate) maps: BTreeMap<u64, u64>,
-    pub(crate) first_map: Arc<wire::ClusterMap>,
-    pub(crate) stale: crate::faults::clients::stale_map_client::StaleMaps,
-    pub(crate) acked: copies::Acked,
-    pub(crate) bytes: one_attempt::Bytes,
-    pub(crate) turns: turns::Turns,
-    pub(crate) variables: variables::Variables,
-    /// Where homes move: the facts written to each partition.
-    pub(crate) facts: BTreeMap<PartitionId, Vec<crate::faults::consensus_log::Fact>>,
-    /// The last homes of inactive partitions, and until when nodes served partitions that others
-    /// have now.
-    pub(crate) last_homes: BTreeMap<PartitionId, u32>,
-    pub(crate) homes_until: BTreeMap<(PartitionId, u32), Time>,
-    /// Incarnations that a task has killed.
-    pub(crate) killers: BTreeMap<(usize, u32), TaskId>,
-    pub(crate) lives: poison::Incarnations,
+    pub(super) machines: Vec<Machine>,
+    pub(super) network: Network,
+    pub(super) clients: Clients,
+    pub(super) agreed: Agreed,
+    pub(super) injection: Injection,
+    pub(super) growth: Growth,
+    pub(super) trace: Trace,
+    pub(super) effect_hook: Option<EffectHook>,
+    steps: u64,
+    violation: Option<Violation>,
+    /// The state of the checkers.
+    pub(super) jobs: Jobs,
+    pub(super) starve: starve::Watch,
+    conservation: conservation::Conservation,
+    pub(super) acked: copies::Acked,
+    pub(super) bytes: one_attempt::Bytes,
+    pub(super) turns: turns::Turns,
+    pub(super) variables: variables::Variables,
+    pub(super) lives: poison::Incarnations,
     /// The stalls that nodes reported.
-    pub(crate) stalled: Vec<stall::Stalled>,
-    /// The stall of the job in the last answer to any client.
-    pub(crate) stall_reported: Option<wire::Stall>,
-    /// Lines for a human, if requested.
-    pub(crate) story: Option<Vec<String>>,
+    pub(super) stalled: Vec<stall::Stalled>,
 }
 
 impl std::fmt::Debug for World {
@@ -135,54 +96,27 @@ impl World {
         let mut world = Self {
             now: BEGIN,
             network: Network::new(options.network.clone()),
-            map: Arc::clone(&map),
             dice: SimRng::new(seed),
             queue: Queue::default(),
             machines,
-            disks_gone: 0,
-            lone_copy_went: false,
-            clients: Vec::new(),
-            kv_clients: Vec::new(),
-            kv_waits: Vec::new(),
-            hot_key_clients: Vec::new(),
-            connections: BTreeMap::new(),
-            links: BTreeMap::new(),
-            next_request: 1,
-            jobs: Jobs::new(),
-            history: linear::History::default(),
-            searched: linear::Searched::default(),
-            lists: Vec::new(),
-            starve,
-            curious_until: BEGIN,
-            curious_pace: Span::ZERO,
-            node_states: BTreeMap::new(),
-            fault_options: FaultOptions::none(),
-            faults_until: BEGIN,
-            unsettled: None,
-            joins_asked: 0,
-            growth: growth::dice(!seed),
-            faults: BTreeMap::new(),
-            violation: None,
+            clients: Clients::new(BEGIN),
+            agreed: Agreed::new(Arc::clone(&map)),
+            map,
+            injection: Injection::new(BEGIN),
+            growth: Growth::new(!seed),
+            trace: Trace::default(),
             effect_hook: None,
-            agreed_hook: None,
-            hash: 0,
             steps: 0,
+            violation: None,
+            jobs: Jobs::new(),
+            starve,
             conservation: conservation::Conservation::default(),
-            maps: BTreeMap::new(),
-            first_map: Arc::clone(&map),
-            stale: crate::faults::clients::stale_map_client::StaleMaps::default(),
             acked: copies::Acked::default(),
             bytes: one_attempt::Bytes::default(),
             turns: turns::Turns::default(),
             variables: variables::Variables::default(),
-            facts: BTreeMap::new(),
-            last_homes: BTreeMap::new(),
-            homes_until: BTreeMap::new(),
-            killers: BTreeMap::new(),
             lives: poison::Incarnations::new(copies > 1),
             stalled: Vec::new(),
-            stall_reported: None,
-            story: None,
             options,
         };
         (0..world.machines.len()).for_each(|node| world.start(node));
@@ -201,21 +135,17 @@ impl World {
     /// Two runs with the same hash did the same.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
-        self.hash
+        self.trace.hash()
     }
     pub fn on_effect(&mut self, hook: EffectHook) {
         self.effect_hook = Some(hook);
     }
-    /// Sets the hook for changes of the map.
-    pub fn on_agreed(&mut self, hook: AgreedHook) {
-        self.agreed_hook = Some(hook);
-    }
     /// Records the events from now on, for a human.
     pub fn keep_story(&mut self) {
-        self.story.get_or_insert_default();
+        self.trace.keep();
     }
     pub fn take_story(&mut self) -> Vec<String> {
-        self.story.take().unwrap_or_default()
+        self.trace.take()
     }
     /// Packets that nodes have sent.
     #[must_use]
@@ -239,12 +169,17 @@ impl World {
     }
     #[must_use]
     pub fn stall_reported(&self) -> Option<&wire::Stall> {
-        self.stall_reported.as_ref()
+        self.clients.stall_reported()
     }
     /// Attempts launched, by node.
     #[must_use]
     pub fn launches(&self) -> Vec<u64> {
         self.machines.iter().map(|machine| machine.launches).collect()
+    }
+
+    /// What is known of a job that was submitted.
+    pub(crate) fn expected_job(&self, job: JobId) -> &ExpectedJob {
+        &self.jobs[&job]
     }
 
     /// Runs for a span of virtual time, or until a violation.
@@ -280,16 +215,14 @@ impl World {
         }
     }
     pub(crate) fn tell(&mut self, line: impl FnOnce() -> String) {
-        if let Some(story) = &mut self.story {
-            story.push(format!("{:?} {}", self.now, line()));
-        }
+        let now = self.now;
+        self.trace.add(|| format!("{now:?} {}", line()));
     }
     pub(crate) fn mix(&mut self, number: u64) {
-        let mixed = (self.hash ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.hash = mixed.rotate_left(23);
+        self.trace.mix(number);
     }
     pub(crate) fn count_fault(&mut self, kind: &'static str) {
-        *self.faults.entry(kind).or_default() += 1;
+        self.injection.count(kind, 1);
     }
     /// The home of this partition.
     #[must_use]
@@ -465,7 +398,7 @@ impl World {
             jobs: &self.jobs,
             home: &home,
             now: self.now,
-            healed: self.faults_until,
+            healed: self.injection.ends_at(),
             deathless: self.options.faultless,
             homes_move: self.homes_move(),
         };
@@ -505,7 +438,7 @@ impl World {
         }
         let late = self.machines[index].is_late;
         let knows_newest = late || !self.homes_move();
-        let map = Arc::clone(if knows_newest { &self.map } else { &self.first_map });
+        let map = Arc::clone(if knows_newest { &self.map } else { self.agreed.first_map() });
         let machine = &mut self.machines[index];
         let unnoticed = self.options.mutant == Some(Mutant::RestartUnnoticed);
         machine.incarnation += u32::from(machine.incarnation == 0 || !unnoticed);

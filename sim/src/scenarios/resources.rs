@@ -25,7 +25,7 @@ pub(crate) fn small_requests_pass_a_large_one(mutant: Option<Mutant>) -> Result<
     world.add_job(draft.submission(&mut SimRng::new(7), JobId(JOB), &held), ClientPlan::simple());
     // 200 tasks of half a second, four at a time, take 25 s.
     world.run_for(Span::from_secs(12));
-    let job = &world.jobs[&JobId(JOB)];
+    let job = world.expected_job(JobId(JOB));
     let large = job.tasks.values().find(|task| task.duration == LARGE);
     if large.is_none_or(|task| task.commits.is_empty()) {
         let text = "a task that asks for both GPUs has not ended after 12 s".to_owned();

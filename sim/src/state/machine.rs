@@ -10,7 +10,7 @@ use super::clock::{Clock, TRUE_PACE};
 use super::disk::{Disk, FlippedRecord};
 use super::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON};
 use super::script::Script;
-use crate::faults::pauses::Pause;
+use crate::faults::kinds::pauses::Pause;
 
 /// The slots of an attempt: none for a no-op that writes nothing.
 pub(crate) fn cpus_of(launch: &Launch) -> u32 {

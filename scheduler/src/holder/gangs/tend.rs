@@ -12,7 +12,7 @@ use crate::holder::gangs::line::{Answer, Stamp, Told};
 use crate::holder::gangs::turns::{Led, Place, place_for};
 use crate::holder::gangs::{GangPart, NodeRoom};
 use crate::holder::limits::GANGS_LED_MAX;
-use crate::holder::matching::QueuedGang;
+use crate::holder::queues::matching::QueuedGang;
 use crate::holder::slots::Slots;
 use crate::holder::staging::{StageOutcome, Staged};
 use crate::holder::start_permission::StartPermission;

@@ -2,7 +2,7 @@
 
 use proto::{JobId, LocalId, TaskId, wire};
 
-use super::segment::{Cell, End, State};
+use super::records::{Cell, End, State};
 use super::{Job, Ledger};
 use crate::home::task_inventory::{Believed, JobCount};
 

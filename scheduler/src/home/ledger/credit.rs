@@ -8,8 +8,8 @@ use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, LocalId, NodeId, ObjectId, PartitionId, TaskId, Time, wire};
 
-use super::lineage::is_explicit;
-use super::segment::{EdgeOut, End, State};
+use super::losses::lineage::is_explicit;
+use super::records::{EdgeOut, End, State};
 use super::{Ledger, Part};
 use crate::Mutant;
 use crate::holder::task::object_of;

@@ -3,7 +3,7 @@
 use proto::JobId;
 
 use super::Ledger;
-use super::segment::State;
+use super::records::State;
 use crate::output::Out;
 
 impl Ledger {

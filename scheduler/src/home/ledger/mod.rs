@@ -6,29 +6,27 @@ A record goes from Waiting to Ready to Ended. Changes that must be durable are n
 of their own: they follow from the parent's end and its edges, and are repeated from there.
 */
 
+mod attempts;
 mod census;
 mod check;
 mod chunks;
-mod crashes;
 mod credit;
 mod forget;
-mod job;
-mod lineage;
+#[cfg(test)]
+mod hooks_for_tests;
+mod jobs;
+mod losses;
+mod missing_credits;
 pub(crate) mod open;
-mod packed;
-mod part;
-mod parts;
 mod query;
-pub(crate) mod recall;
+mod records;
 mod recover;
 mod release;
 mod removal;
 mod rounds;
-mod segment;
 mod takeover;
 mod throttle;
-mod times;
-mod transferred;
+pub(crate) mod turns;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,24 +34,24 @@ use std::sync::Arc;
 
 use proto::work::Captured;
 use proto::{
-    Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire,
+    Attempt, Event, Incarnation, JobId, LocalId, NodeId, ObjectId, PartitionId, Span, TaskId, Time,
+    wire,
 };
 
 pub use check::ChunkError;
 use check::check_chunk;
 pub(crate) use check::check_places;
-pub(crate) use crashes::{Crash, Crashes, Death, suspicion};
-pub(crate) use credit::Delivery;
-pub(crate) use job::Job;
-pub(crate) use part::Part;
-pub(crate) use parts::Parts;
+use credit::Delivery;
+pub(crate) use losses::crashes::Death;
+use losses::crashes::{Crash, Crashes, suspicion};
+use losses::recall::Recalls;
+pub(crate) use records::{Cell, End, Job, State};
+use records::{Part, Segment, Times};
 pub use recover::{LedgerRecord, RecordError};
-pub(crate) use segment::{Cell, End, Segment, State};
 use takeover::Activation;
-pub(crate) use times::Times;
+use turns::Born;
 
 use crate::Mutant;
-use crate::home::turns::Born;
 use crate::limits::{COUNTS_INTERVAL, RETIRED_WEIGHT_MAX};
 use crate::objects::fetch::Ahead;
 use crate::objects::reader_counts::ReaderCounts;
@@ -66,16 +64,16 @@ const KEPT_WEIGHT_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    pub(crate) me: NodeId,
-    pub(crate) incarnation: Incarnation,
+    me: NodeId,
+    incarnation: Incarnation,
     attempts: u32,
     /// The longest time between an end and its report to the job's home.
-    pub(crate) report_interval: Span,
-    pub(crate) jobs: BTreeMap<JobId, Box<Job>>,
+    report_interval: Span,
+    jobs: BTreeMap<JobId, Box<Job>>,
     /// Jobs that have not ended. Timers visit only these, however many ended ones are in memory.
-    pub(crate) live: BTreeSet<JobId>,
+    live: BTreeSet<JobId>,
     /// Tasks homed here that other nodes hold, by holder.
-    pub(crate) held_remotely: BTreeMap<NodeId, BTreeSet<TaskId>>,
+    held_remotely: BTreeMap<NodeId, BTreeSet<TaskId>>,
     /// Ended tasks with children that are not credited yet.
     deliveries: VecDeque<Delivery>,
     /// Partitions of committed jobs with tasks that are still to be examined.
@@ -86,60 +84,91 @@ pub(crate) struct Ledger {
     retired: VecDeque<(JobId, PartitionId, u32, usize)>,
     retired_weight: usize,
     /// Tasks without missing inputs, to be placed.
-    pub(crate) ready: VecDeque<TaskId>,
+    ready: VecDeque<TaskId>,
     /// Tasks that wait only for their release time; and whether any task ever had one.
     unreleased: BTreeSet<(Time, TaskId)>,
-    pub(crate) has_releases: bool,
-    pub(crate) waiting: u64,
-    pub(crate) wakeups: u64,
+    has_releases: bool,
+    waiting: u64,
+    wakeups: u64,
     /// The reader counts for the outputs of ended tasks.
-    pub(crate) readers: ReaderCounts,
+    readers: ReaderCounts,
     /// Tasks that wait for lost inputs, or for the inputs of a further run.
-    pub(crate) awaiting_lost_inputs: BTreeSet<TaskId>,
+    awaiting_lost_inputs: BTreeSet<TaskId>,
     /// Ends that are held back until all readers of the earlier, different bytes are recalled.
-    pub(crate) recalls: Box<recall::Recalls>,
+    recalls: Box<Recalls>,
     /// Requests of children in a later round than their parents here, with the children's homes.
     early: Vec<(NodeId, wire::CreditRequest)>,
     /// Homes may move. Then lost outputs are made again, so the records of tasks stay while their
     /// outputs are read.
-    pub(crate) homes_move: bool,
+    homes_move: bool,
     /// Inputs of wide fan-ins that were just made and may be fetched early.
-    pub(crate) ahead: Vec<Ahead>,
+    ahead: Vec<Ahead>,
     /// Boxed, because most ledgers never have any.
-    pub(crate) crashes: Box<Crashes>,
+    crashes: Box<Crashes>,
     /// Chunks that turns of this step have spawned.
-    pub(crate) born: Option<Box<Born>>,
+    born: Option<Box<Born>>,
     /// When other homes are asked for tasks that tasks homed here await.
-    pub(crate) asks_of_waits: BTreeSet<(Time, TaskId)>,
+    asks_of_waits: BTreeSet<(Time, TaskId)>,
     /// Ended tasks that tasks of other partitions await, each with the turn that waits.
-    pub(crate) ended_awaited: Vec<(TaskId, u64, wire::Awaited)>,
+    ended_awaited: Vec<(TaskId, u64, wire::Awaited)>,
     /// What is due for open jobs. Boxed, because most ledgers never have any.
-    pub(crate) open_work: Option<Box<open::OpenWork>>,
+    open_work: Option<Box<open::OpenWork>>,
     /// Tasks of jobs that run a limited number at once. Boxed as well.
     throttles: Option<Box<throttle::Throttles>>,
-    pub(crate) mutant: Option<Mutant>,
+    mutant: Option<Mutant>,
 }
 
 /// The end of a task, before it is recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
-    pub(crate) output_sizes: Vec<u64>,
-    pub(crate) output_sums: Vec<u64>,
+    output_sizes: Vec<u64>,
+    output_sums: Vec<u64>,
     /// The task had ended before, and some of its outputs have other bytes now.
-    pub(crate) changed: bool,
-    pub(crate) exit_code: i32,
-    pub(crate) error: String,
-    pub(crate) stderr_tail: Vec<u8>,
-    pub(crate) captured: Captured,
+    changed: bool,
+    exit_code: i32,
+    error: String,
+    stderr_tail: Vec<u8>,
+    captured: Captured,
     /// As in the completion; only in memory.
-    pub(crate) inline: Vec<u8>,
+    inline: Vec<u8>,
     /// When the attempt started and ended; 0: it did not run.
-    pub(crate) started: Time,
-    pub(crate) finished: Time,
+    started: Time,
+    finished: Time,
+}
+
+impl Ending {
+    /// Takes what the ledger keeps out of the report of the attempt. `changed`: see the field.
+    pub(crate) fn of_completion(completion: &mut wire::Completion, changed: bool) -> Self {
+        Self {
+            output_sizes: std::mem::take(&mut completion.output_sizes),
+            output_sums: std::mem::take(&mut completion.output_sums),
+            changed,
+            exit_code: completion.exit_code,
+            error: std::mem::take(&mut completion.error),
+            stderr_tail: std::mem::take(&mut completion.stderr_tail),
+            captured: Captured {
+                stdout_bytes: completion.stdout_bytes,
+                stderr_bytes: completion.stderr_bytes,
+            },
+            inline: std::mem::take(&mut completion.inline),
+            started: Time(completion.started_ns),
+            finished: Time(completion.finished_ns),
+        }
+    }
+    /// The end of a task that fails although none of its attempts has.
+    pub(crate) fn of_error(error: String) -> Self {
+        Self { error, exit_code: 1, ..Self::default() }
+    }
 }
 
 impl Ledger {
-    pub(crate) fn new(me: NodeId, incarnation: Incarnation, mutant: Option<Mutant>) -> Self {
+    /// `homes_move`: homes may move here.
+    pub(crate) fn new(
+        me: NodeId,
+        incarnation: Incarnation,
+        homes_move: bool,
+        mutant: Option<Mutant>,
+    ) -> Self {
         Self {
             me,
             incarnation,
@@ -162,7 +191,7 @@ impl Ledger {
             awaiting_lost_inputs: BTreeSet::new(),
             recalls: Box::default(),
             early: Vec::new(),
-            homes_move: false,
+            homes_move,
             ahead: Vec::new(),
             crashes: Box::default(),
             born: None,
@@ -172,17 +201,6 @@ impl Ledger {
             throttles: None,
             mutant,
         }
-    }
-
-    fn open_job(&mut self, now: Time, job_id: JobId) -> &mut Job {
-        let live = &mut self.live;
-        self.jobs.entry(job_id).or_insert_with(|| {
-            live.insert(job_id);
-            Box::new(Job::new(now))
-        })
-    }
-    pub(crate) fn live_jobs(&self) -> impl Iterator<Item = (JobId, &Job)> {
-        self.live.iter().filter_map(|&job_id| Some((job_id, self.jobs.get(&job_id)?.as_ref())))
     }
 
     /// The job is committed: its tasks here become visible. Returns false if that was known.
@@ -262,6 +280,53 @@ impl Ledger {
         true
     }
 
+    /// The next task to be placed.
+    pub(crate) fn next_ready(&mut self) -> Option<TaskId> {
+        self.ready.pop_front()
+    }
+    /// Frees the room of the list of tasks to be placed, if it is empty.
+    pub(crate) fn give_room_back(&mut self) {
+        if self.ready.is_empty() {
+            self.ready = VecDeque::new();
+        }
+    }
+    /// These tasks are to be placed: a node that can run them may have come.
+    pub(crate) fn place_again(&mut self, tasks: impl Iterator<Item = TaskId>) {
+        self.ready.extend(tasks);
+    }
+    /// The number of tasks that miss inputs, or wait for their release time or for other tasks.
+    #[inline]
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting
+    }
+    /// The number of credits that only the reconciler has found.
+    pub(crate) fn wakeups(&self) -> u64 {
+        self.wakeups
+    }
+    /// The inputs of wide fan-ins that were made since the last call and may be fetched early.
+    pub(crate) fn take_ahead(&mut self) -> Vec<Ahead> {
+        std::mem::take(&mut self.ahead)
+    }
+
+    pub(crate) fn readers(&self) -> &ReaderCounts {
+        &self.readers
+    }
+    /// Readers of the output have ended. Returns the node that keeps it, if no reader is left.
+    pub(crate) fn readers_ended(&mut self, object: &ObjectId, readers: u32) -> Option<NodeId> {
+        self.readers.consume(object, readers)
+    }
+    /// The node keeps the output from now on, in place of its maker.
+    pub(crate) fn output_moved(&mut self, object: &ObjectId, node: NodeId) {
+        self.readers.moved(object, node);
+    }
+    /// The job is over: its held ends and, unless its data is kept, its reader counts are dropped.
+    pub(crate) fn forget_data(&mut self, job: JobId, kept: bool) {
+        self.recalls.forget_job(job);
+        if !kept {
+            self.readers.forget_job(job);
+        }
+    }
+
     pub(crate) fn has_work(&self) -> bool {
         self.places_more()
             || !self.deliveries.is_empty()
@@ -279,17 +344,17 @@ impl Ledger {
         self.activations.iter().any(|activation| activation.recovered)
     }
 
-    pub(crate) fn part(&self, task: TaskId) -> Option<&Part> {
+    fn part(&self, task: TaskId) -> Option<&Part> {
         self.jobs.get(&task.job)?.parts.get(task.partition())
     }
-    pub(crate) fn part_mut(&mut self, task: TaskId) -> Option<&mut Part> {
+    fn part_mut(&mut self, task: TaskId) -> Option<&mut Part> {
         self.jobs.get_mut(&task.job)?.parts.get_mut(task.partition())
     }
     pub(crate) fn cell(&self, task: TaskId) -> Option<&Cell> {
         let index = task.local.index();
         self.part(task)?.segment(index)?.cell(index)
     }
-    pub(crate) fn cell_mut(&mut self, task: TaskId) -> Option<&mut Cell> {
+    fn cell_mut(&mut self, task: TaskId) -> Option<&mut Cell> {
         let index = task.local.index();
         self.part_mut(task)?.segment_mut(index)?.cell_mut(index)
     }
@@ -299,67 +364,6 @@ impl Ledger {
     pub(crate) fn spec(&self, task: TaskId) -> Option<&Arc<wire::Spec>> {
         let cell = self.cell(task)?;
         self.jobs.get(&task.job)?.specs.get(cell.spec as usize)
-    }
-
-    /// Begins the next attempt of the task, held here. Numbers are never reused: no other home has
-    /// this term.
-    pub(crate) fn begin_attempt(&mut self, task: TaskId, term: u32) -> Attempt {
-        self.attempts = self.attempts.checked_add(1).expect("2^32 attempts in one incarnation");
-        let attempt = Attempt::new(term, self.attempts);
-        let me = (self.me, self.incarnation);
-        let cell = self.cell_mut(task).expect("only live tasks get attempts");
-        debug_assert!(!matches!(cell.state, State::Ended(_)));
-        let was_waiting = cell.state == State::Waiting;
-        cell.state = State::Ready;
-        cell.attempt = attempt;
-        (cell.started, cell.died_here, cell.has_rested) = (false, false, false);
-        let before = std::mem::replace(&mut cell.holder, me.0);
-        cell.holder_incarnation = me.1;
-        self.waiting -= u64::from(was_waiting);
-        self.forget_held_remotely(before, task);
-        attempt
-    }
-
-    /// Another node (or this one again) holds the current attempt from now on.
-    pub(crate) fn set_holder(
-        &mut self,
-        task: TaskId,
-        holder: NodeId,
-        incarnation: Incarnation,
-        out: &mut Out,
-    ) {
-        let me = self.me;
-        let cell = self.cell_mut(task).expect("only live tasks are moved");
-        let before = std::mem::replace(&mut cell.holder, holder);
-        cell.holder_incarnation = incarnation;
-        let attempt = cell.attempt;
-        self.forget_held_remotely(before, task);
-        if holder != me {
-            self.held_remotely.entry(holder).or_default().insert(task);
-            if self.mutant == Some(Mutant::ThrottleForgetsOthers) {
-                self.has_no_attempt(task);
-            }
-        }
-        let record = out.facts.holders.entry((task.partition(), task.job)).or_default();
-        record.index.push(task.local.index());
-        record.attempt.push(attempt.0);
-        record.node.push(holder.0);
-        record.incarnation.push(incarnation.0);
-    }
-
-    /// No node holds the task any more.
-    pub(crate) fn release_holder(&mut self, task: TaskId) {
-        if let Some(holder) = self.cell(task).map(|cell| cell.holder) {
-            self.forget_held_remotely(holder, task);
-        }
-    }
-
-    fn forget_held_remotely(&mut self, holder: NodeId, task: TaskId) {
-        if holder != self.me
-            && let Some(tasks) = self.held_remotely.get_mut(&holder)
-        {
-            tasks.remove(&task);
-        }
     }
 
     /// Ends a task, once: records the end and queues the credits of its children.
@@ -513,20 +517,6 @@ impl Ledger {
         }
         self.forget_held_remotely(before, task);
         self.has_no_attempt(task);
-    }
-
-    /// Drops a job's staged chunks: its submitter is silent, and its home does not know the job.
-    pub(crate) fn expire(&mut self, job_id: JobId, out: &mut Out) {
-        if !self.jobs.get(&job_id).is_some_and(|job| job.may_expire()) {
-            return;
-        }
-        let Some(job) = self.jobs.remove(&job_id) else { return };
-        self.live.remove(&job_id);
-        self.waiting -= job.open;
-        for (partition, part) in job.parts.iter() {
-            let numbers = part.chunk_numbers().map(|number| ((partition, job_id), number));
-            out.facts.dropped_chunks.extend(numbers);
-        }
     }
 }
 

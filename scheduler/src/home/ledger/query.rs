@@ -2,10 +2,10 @@
 
 use proto::limits::{TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX};
 use proto::work::Captured;
-use proto::{JobId, LocalId, PartitionId, TaskId, codec, wire};
+use proto::{Attempt, JobId, LocalId, PartitionId, TaskId, codec, wire};
 
-use super::packed::Brief;
-use super::segment::{End, State};
+use super::records::Brief;
+use super::records::{End, State};
 use super::{Cell, Job, Ledger};
 use crate::routing::partition_owners::Homes;
 
@@ -244,6 +244,15 @@ impl Ledger {
             segment.is_some_and(|s| !s.is_input_slot_filled(index, slot))
         });
         open.map(|(_, parent)| parent)
+    }
+
+    /// The attempt by which the task is done, and how many bytes that attempt printed.
+    pub(crate) fn captured(&self, task: TaskId) -> Option<(Attempt, Captured)> {
+        let index = task.local.index();
+        let segment = self.part(task)?.segment(index)?;
+        let cell = segment.cell(index)?;
+        let is_done = cell.state == State::Ended(End::Done);
+        is_done.then(|| (cell.attempt, segment.captured(index)))
     }
 
     /// The reports that are due, per job, with the parts that have changed.

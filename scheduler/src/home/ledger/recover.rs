@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proto::work::Captured;
 use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
-use super::segment::{End, State};
+use super::records::{End, State};
 use super::{Ending, Ledger, Times, check_chunk};
 use crate::Mutant;
 use crate::output::Out;

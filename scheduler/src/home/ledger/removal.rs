@@ -10,7 +10,7 @@
 use proto::limits::STEP_CANCELS_MAX;
 use proto::{Event, JobId, LocalId, TaskId, Time};
 
-use super::segment::{End, State};
+use super::records::{End, State};
 use super::{Ending, Ledger};
 use crate::Mutant;
 use crate::output::{Out, task_attempt};

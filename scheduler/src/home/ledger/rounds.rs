@@ -11,8 +11,8 @@ use proto::event::RetryReason;
 use proto::marks::{Mark, mark};
 use proto::{Attempt, Event, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskId, Time, wire};
 
-use super::lineage::{CreditAsks, send};
-use super::segment::State;
+use super::losses::lineage::{CreditAsks, send};
+use super::records::State;
 use super::{End, Ledger};
 use crate::objects::data::wire_object;
 use crate::output::Out;

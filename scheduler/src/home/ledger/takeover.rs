@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use proto::wire::message::Body;
 use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
-use super::segment::State;
+use super::records::State;
 use super::{Job, Ledger, Part};
 use crate::Mutant;
 use crate::limits::BUNDLE_TASKS_MAX;
@@ -361,8 +361,7 @@ impl Ledger {
         self.readers.forget_partition(partition);
         self.ahead.retain(|ahead| ahead.child.partition() != partition);
         if let Some(work) = &mut self.open_work {
-            work.late_due.retain(|(_, key, _)| key.1 != partition);
-            work.freed_holds.retain(|object| object.task.partition() != partition);
+            work.give_up(partition);
         }
     }
 }

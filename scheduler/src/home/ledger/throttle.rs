@@ -78,7 +78,7 @@ impl Ledger {
     }
 
     /// The task has no current attempt any more: another one of its job may be placed.
-    pub(crate) fn has_no_attempt(&mut self, task: TaskId) {
+    pub(super) fn has_no_attempt(&mut self, task: TaskId) {
         let Some(all) = &mut self.throttles else { return };
         if let Some(throttle) = all.jobs.get_mut(&(task.job, task.partition())) {
             throttle.placed.remove(&task.local.index());

@@ -2,8 +2,8 @@
 
 use proto::{Attempt, Span, TaskId, wire};
 
-use super::part::Part;
-use super::segment::{Cell, Segment, State};
+use super::records::Part;
+use super::records::{Cell, Segment, State};
 use super::{Job, Ledger, suspicion};
 use crate::Mutant;
 use crate::holder::task::Work;

@@ -67,18 +67,18 @@ impl World {
     }
 
     fn begin_hot_key_client(&mut self, hot_key_client: HotKeyClient) {
-        let number = self.hot_key_clients.len();
-        self.hot_key_clients.push(hot_key_client);
+        let number = self.clients.hot_keys.len();
+        self.clients.hot_keys.push(hot_key_client);
         self.schedule(self.now, SimEvent::Wake { who: ExternalClient::HotKeyClient(number) });
     }
 
     /// Adds a final client that reads every key.
     pub(crate) fn read_all_lists(&mut self) {
-        if self.lists.is_empty() {
+        if self.clients.lists.is_empty() {
             return;
         }
         let plan = HotKeyPlan { keys: 1, pace: Span::from_millis(1), appends_permille: 0 };
-        let (closing, dice) = ((0..self.lists.len()).collect(), self.dice.fork());
+        let (closing, dice) = ((0..self.clients.lists.len()).collect(), self.dice.fork());
         let until = self.now;
         let (open, parts) = (None, 0);
         self.begin_hot_key_client(HotKeyClient {
@@ -94,7 +94,7 @@ impl World {
 
     pub(crate) fn hot_key_wake(&mut self, index: usize) {
         let now = self.now;
-        let hot_key_client = &mut self.hot_key_clients[index];
+        let hot_key_client = &mut self.clients.hot_keys[index];
         if hot_key_client.open.is_some() {
             return;
         }
@@ -116,11 +116,11 @@ impl World {
         let partition = kvs::key_partition(&name, self.map.partitions.len() as u32);
         let knows = part.is_some() || closing.is_some();
         let node = self.choose_target(index, partition, knows);
-        while self.lists.len() <= key {
-            self.lists.push(crate::checkers::lists::List::default());
+        while self.clients.lists.len() <= key {
+            self.clients.lists.push(crate::checkers::lists::List::default());
         }
         if let Some(part) = &part {
-            self.lists[key].appends(part.clone(), now);
+            self.clients.lists[key].appends(part.clone(), now);
         }
         let kind = if part.is_some() { KvKind::Append } else { KvKind::Lookup };
         let value = part.clone().unwrap_or_default();
@@ -129,7 +129,7 @@ impl World {
         let batch = wire::KvBatch { partition: partition.0, epoch, ops: vec![op], number: None };
         let who = ExternalClient::HotKeyClient(index);
         let id = self.request(who, node, request::Body::Kv(batch));
-        let hot_key_client = &mut self.hot_key_clients[index];
+        let hot_key_client = &mut self.clients.hot_keys[index];
         hot_key_client.open = Some(OpenCall { id, key, called: now, part });
         let patience = hot_key_client.dice.span(Span::from_millis(20), Span::from_millis(1_500));
         self.schedule(now + patience, SimEvent::Timeout { who, request: id });
@@ -138,7 +138,7 @@ impl World {
     /// The home, or any node that believes to be the home.
     fn choose_target(&mut self, index: usize, partition: PartitionId, knows: bool) -> usize {
         let home = self.home(partition.0);
-        if knows || self.hot_key_clients[index].dice.chance(KNOWING_PERMILLE) {
+        if knows || self.clients.hot_keys[index].dice.chance(KNOWING_PERMILLE) {
             return home;
         }
         let serves = |node: &usize| {
@@ -146,7 +146,7 @@ impl World {
             node.is_some_and(|node| node.serves(partition).is_some())
         };
         let all: Vec<usize> = (0..self.machines.len()).filter(serves).collect();
-        if all.is_empty() { home } else { self.hot_key_clients[index].dice.pick(&all) }
+        if all.is_empty() { home } else { self.clients.hot_keys[index].dice.pick(&all) }
     }
 
     /// The epoch under which the node serves the partition, or would serve it.
@@ -157,14 +157,14 @@ impl World {
 
     pub(crate) fn hot_key_response(&mut self, index: usize, response: wire::Response) {
         let now = self.now;
-        let hot_key_client = &mut self.hot_key_clients[index];
+        let hot_key_client = &mut self.clients.hot_keys[index];
         let Some(open) = hot_key_client.open.take_if(|open| open.id == response.id) else { return };
         if let Some(response::Body::Kv(results)) = response.body
             && let Some(result) = results.results.into_iter().next()
         {
             hot_key_client.closing.pop();
             let is_known = matches!(result.status(), KvStatus::Ok | KvStatus::Absent);
-            let list = &mut self.lists[open.key];
+            let list = &mut self.clients.lists[open.key];
             match &open.part {
                 Some(part) if is_known => list.appended(part, now),
                 None if is_known => list.read(open.called, now, result.value),
@@ -175,13 +175,13 @@ impl World {
     }
 
     pub(crate) fn hot_key_timed_out(&mut self, index: usize, request: u64) {
-        if self.hot_key_clients[index].open.take_if(|open| open.id == request).is_some() {
+        if self.clients.hot_keys[index].open.take_if(|open| open.id == request).is_some() {
             self.hot_key_next(index);
         }
     }
 
     fn hot_key_next(&mut self, index: usize) {
-        let hot_key_client = &mut self.hot_key_clients[index];
+        let hot_key_client = &mut self.clients.hot_keys[index];
         let pause = hot_key_client.dice.around(hot_key_client.plan.pace);
         self.schedule(
             self.now + pause,
@@ -198,7 +198,7 @@ impl World {
         response: &wire::Response,
     ) -> bool {
         let ExternalClient::HotKeyClient(hot_key_client) = who else { return true };
-        let Some(open) = &self.hot_key_clients[hot_key_client].open else { return true };
+        let Some(open) = &self.clients.hot_keys[hot_key_client].open else { return true };
         let is_read = open.id == response.id && open.part.is_none();
         if !is_read || !matches!(response.body, Some(response::Body::Kv(_))) {
             return true;
@@ -206,10 +206,10 @@ impl World {
         let name = format!("list-{}", open.key);
         let partition = kvs::key_partition(name.as_bytes(), self.map.partitions.len() as u32);
         let entry = &self.map.partitions[partition.0 as usize];
-        let until = self.homes_until.get(&(partition, index as u32));
+        let until = self.agreed.served_until(partition, index);
         !self.homes_move()
             || !entry.active
             || entry.replicas[0] as usize == index
-            || until.is_some_and(|&until| open.called <= until)
+            || until.is_some_and(|until| open.called <= until)
     }
 }

@@ -60,8 +60,8 @@ impl KvClient {
 
 impl World {
     pub fn add_kv_client(&mut self, keys: u64, operations: u32, pace: Span) {
-        let client = self.kv_clients.len();
-        self.kv_clients.push(KvClient {
+        let client = self.clients.kv.len();
+        self.clients.kv.push(KvClient {
             keys,
             operations_left: operations,
             pace,
@@ -78,18 +78,18 @@ impl World {
 
     /// Makes the last added client number its batches.
     pub(crate) fn number_batches(&mut self) {
-        self.kv_clients.last_mut().expect("a client was made").numbers = Some(0);
+        self.clients.kv.last_mut().expect("a client was made").numbers = Some(0);
     }
 
     /// Adds a client of keys that are homed on this node now. Its waiting times are recorded.
     pub fn add_kv_meter(&mut self, node: usize, keys: usize, operations: u32, pace: Span) {
         let partitions = self.map.partitions.len() as u32;
-        let number = self.kv_clients.len();
+        let number = self.clients.kv.len();
         let all = (0..).map(|key| Bytes::from(format!("meter-{number}-{key}")));
         let here = all.filter(|key| self.home(kvs::key_partition(key, partitions).0) == node);
         let metered: Vec<Bytes> = here.take(keys).collect();
         self.add_kv_client(1, operations, pace);
-        let client = self.kv_clients.last_mut().expect("just added");
+        let client = self.clients.kv.last_mut().expect("just added");
         (client.metered, client.home) = (metered, node);
     }
 
@@ -100,20 +100,20 @@ impl World {
             let since = client.waits_since?;
             Some(KvWait { since, took: self.now.since(since), home: client.home })
         };
-        let open = self.kv_clients.iter().filter_map(wait);
-        let all = self.kv_waits.iter().copied().chain(open);
+        let open = self.clients.kv.iter().filter_map(wait);
+        let all = self.clients.kv_waits.iter().copied().chain(open);
         all.filter(|wait| (from..until).contains(&wait.since)).collect()
     }
 
     /// Adds a final client that reads every written key.
     pub(crate) fn read_all_keys(&mut self) {
         self.add_kv_client(1, 0, Span::from_millis(1));
-        let closing = self.history.keys.keys().cloned().collect();
-        self.kv_clients.last_mut().expect("just added").closing = closing;
+        let closing = self.clients.history.keys.keys().cloned().collect();
+        self.clients.kv.last_mut().expect("just added").closing = closing;
     }
 
     pub(crate) fn kv_wake(&mut self, index: usize) {
-        let client = &mut self.kv_clients[index];
+        let client = &mut self.clients.kv[index];
         if client.open.is_some() {
             return;
         }
@@ -126,10 +126,10 @@ impl World {
             return;
         };
         let partition = kvs::key_partition(&op.key, self.map.partitions.len() as u32);
-        let at = self.history.called(op.clone(), self.now);
+        let at = self.clients.history.called(op.clone(), self.now);
         let journey = self.journey(partition);
         let client = index as u64 + 1;
-        let number = self.kv_clients[index].numbers.as_mut().map(|last| {
+        let number = self.clients.kv[index].numbers.as_mut().map(|last| {
             *last += 1;
             wire::KvNumber { client, sequence: *last, ticket: 0 }
         });
@@ -143,9 +143,9 @@ impl World {
         let number = open.number;
         let batch = wire::KvBatch { partition: partition.0, epoch, ops, number };
         let id = self.request(who, home, request::Body::Kv(batch));
-        self.kv_clients[index].open = Some(OpenCall { id, ..open });
+        self.clients.kv[index].open = Some(OpenCall { id, ..open });
         let mut patience = self.dice.span(Span::from_millis(30), Span::from_millis(400));
-        let client = &mut self.kv_clients[index];
+        let client = &mut self.clients.kv[index];
         if !client.metered.is_empty() {
             patience = METERED_TIMEOUT;
             client.waits_since.get_or_insert(self.now);
@@ -155,12 +155,12 @@ impl World {
     }
 
     fn random_op(&mut self, index: usize) -> wire::KvOp {
-        let keys = self.kv_clients[index].keys;
-        let client = &mut self.kv_clients[index];
+        let keys = self.clients.kv[index].keys;
+        let client = &mut self.clients.kv[index];
         client.counter += 1;
         let value = format!("{index}.{};", client.counter);
         let mut key = Bytes::from(format!("key-{}", self.dice.below(keys)));
-        let metered = &self.kv_clients[index].metered;
+        let metered = &self.clients.kv[index].metered;
         if !metered.is_empty() {
             key = metered[self.dice.index(metered.len())].clone();
         }
@@ -175,6 +175,7 @@ impl World {
         ]);
         // Half of the swaps expect the last value that some client wrote.
         let written = self
+            .clients
             .history
             .keys
             .get(&key)
@@ -190,14 +191,14 @@ impl World {
     }
 
     pub(crate) fn kv_response(&mut self, index: usize, from: usize, response: wire::Response) {
-        let client = &mut self.kv_clients[index];
+        let client = &mut self.clients.kv[index];
         let Some(mut open) = client.open.take_if(|open| open.id == response.id) else { return };
         if self.sent_on(ExternalClient::Kv(index), from, &response, Some(&mut open.journey)) {
             // A node that redirects an operation has not carried it out.
             let partition = kvs::key_partition(&open.op.key, self.map.partitions.len() as u32);
             return self.kv_ask(index, partition, open);
         }
-        let client = &mut self.kv_clients[index];
+        let client = &mut self.clients.kv[index];
         let at = open.at;
         if let Some(response::Body::Kv(results)) = response.body
             && let Some(result) = results.results.into_iter().next()
@@ -205,15 +206,15 @@ impl World {
             client.closing.pop();
             if let Some(since) = client.waits_since.take() {
                 let (took, home) = (self.now.since(since), client.home);
-                self.kv_waits.push(KvWait { since, took, home });
+                self.clients.kv_waits.push(KvWait { since, took, home });
             }
-            self.history.answered(&at, self.now, result);
+            self.clients.history.answered(&at, self.now, result);
         }
         self.kv_next(index);
     }
 
     pub(crate) fn kv_timed_out(&mut self, index: usize, request: u64) {
-        let client = &mut self.kv_clients[index];
+        let client = &mut self.clients.kv[index];
         let Some(open) = client.open.take_if(|open| open.id == request) else { return };
         self.ask_for_newer_map(ExternalClient::Kv(index));
         if open.number.is_some() {
@@ -224,7 +225,7 @@ impl World {
     }
 
     fn kv_next(&mut self, index: usize) {
-        let pause = self.dice.around(self.kv_clients[index].pace);
+        let pause = self.dice.around(self.clients.kv[index].pace);
         self.schedule(self.now + pause, SimEvent::Wake { who: ExternalClient::Kv(index) });
     }
 }

@@ -12,7 +12,7 @@ use crate::faults::world::World;
 impl World {
     /// Requests the state of every running node. The answers arrive while the world runs.
     pub(crate) fn observe(&mut self) {
-        self.node_states.clear();
+        self.clients.node_states.clear();
         for node in 0..self.machines.len() {
             self.request(ExternalClient::Observer, node, Body::Node(wire::NodeQuery::default()));
         }
@@ -20,19 +20,19 @@ impl World {
 
     /// Sends random requests until then.
     pub(crate) fn start_queries(&mut self, until: Time, pace: Span) {
-        self.curious_until = until;
-        self.curious_pace = pace;
+        self.clients.curious_until = until;
+        self.clients.curious_pace = pace;
         self.schedule(self.now, SimEvent::Wake { who: ExternalClient::Observer });
     }
 
     pub(crate) fn send_random_query(&mut self) {
-        if self.now >= self.curious_until {
+        if self.now >= self.clients.curious_until {
             return;
         }
         let node = self.dice.index(self.machines.len());
         let body = self.random_query();
         self.request(ExternalClient::Observer, node, body);
-        let pause = self.dice.around(self.curious_pace);
+        let pause = self.dice.around(self.clients.curious_pace);
         self.schedule(self.now + pause, SimEvent::Wake { who: ExternalClient::Observer });
     }
 

@@ -85,8 +85,8 @@ impl World {
     }
 
     fn view(&mut self, who: ExternalClient) -> &mut View {
-        let first = &self.first_map;
-        self.stale.views.entry(who).or_insert_with(|| View::of(first))
+        let first = self.agreed.first_map();
+        self.clients.stale.views.entry(who).or_insert_with(|| View::of(first))
     }
 
     /// The home that this client knows for a partition, and its epoch.
@@ -130,12 +130,12 @@ impl World {
         let (partition, epoch) = (PartitionId(batch.partition), batch.epoch);
         let entry = &self.map.partitions[batch.partition as usize];
         let is_replaced = entry.active && entry.epoch > epoch && entry.replicas[0] as usize != node;
-        self.stale.sent.insert(id, Sent { partition, node, epoch, is_replaced });
+        self.clients.stale.sent.insert(id, Sent { partition, node, epoch, is_replaced });
     }
 
     /// A node sends an answer. It must not have carried out a request for a replaced home.
     pub(crate) fn note_answer(&mut self, response: &wire::Response) -> Verdict {
-        let Some(sent) = self.stale.sent.remove(&response.id) else { return Ok(()) };
+        let Some(sent) = self.clients.stale.sent.remove(&response.id) else { return Ok(()) };
         let is_done = matches!(response.body, Some(response::Body::Kv(_)));
         if !(is_done && sent.is_replaced) {
             return Ok(());
@@ -174,8 +174,8 @@ impl World {
         let Some(journey) = journey.filter(|_| knows_newest && is_other) else { return is_news };
         journey.hops += 1;
         let changes = self.map.partitions[journey.partition.0 as usize].epoch - journey.epoch;
-        self.stale.hops += 1;
-        self.stale.hops_most = self.stale.hops_most.max(journey.hops);
+        self.clients.stale.hops += 1;
+        self.clients.stale.hops_most = self.clients.stale.hops_most.max(journey.hops);
         if journey.hops > 1 + changes {
             let RequestRoute { partition, hops, .. } = *journey;
             let text = format!(
@@ -189,7 +189,7 @@ impl World {
     /// The number of redirects by nodes with the newest map, and the most of one operation.
     #[must_use]
     pub fn hops(&self) -> (u64, u64) {
-        (self.stale.hops, self.stale.hops_most)
+        (self.clients.stale.hops, self.clients.stale.hops_most)
     }
 }
 

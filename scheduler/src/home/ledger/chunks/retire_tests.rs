@@ -63,7 +63,7 @@ fn told(ledger: &mut Ledger) -> Vec<u64> {
 #[test]
 fn a_task_that_has_children_to_tell_stays_in_memory() {
     let (mut ledger, mut out) =
-        (Ledger::new(NodeId(0), proto::Incarnation(1), None), Out::default());
+        (Ledger::new(NodeId(0), proto::Incarnation(1), false, None), Out::default());
     job(1, 1, &mut ledger, &mut out);
     let first = end(parent(), 1, &mut ledger, &mut out);
     assert_eq!(told(&mut ledger), [first.0]);

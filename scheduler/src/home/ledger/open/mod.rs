@@ -11,7 +11,7 @@ use proto::{Attempt, Event, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskI
 
 use super::check::check_open_chunk;
 use super::credit::Delivery;
-use super::segment::{EdgeOut, State, edges_of};
+use super::records::{EdgeOut, State, edges_of};
 use super::{ChunkError, End, Ledger, Part};
 use crate::Mutant;
 use crate::limits::{INLINE_HELD_BYTES_MAX, LATE_EDGES_AGAIN, REPEAT_DOUBLINGS_MAX};
@@ -30,9 +30,16 @@ pub(crate) type LateKey = (JobId, PartitionId, u32, PartitionId);
 #[derive(Debug, Default)]
 pub(crate) struct OpenWork {
     /// When the edges of chunks are sent to the homes of parents, and how often that was done.
-    pub(crate) late_due: BTreeSet<(Time, LateKey, u32)>,
+    late_due: BTreeSet<(Time, LateKey, u32)>,
     /// Outputs that are not held any more.
-    pub(crate) freed_holds: Vec<ObjectId>,
+    freed_holds: Vec<ObjectId>,
+}
+
+impl OpenWork {
+    pub(super) fn give_up(&mut self, partition: PartitionId) {
+        self.late_due.retain(|(_, key, _)| key.1 != partition);
+        self.freed_holds.retain(|object| object.task.partition() != partition);
+    }
 }
 
 /// The standing of a part towards its job.
@@ -301,6 +308,11 @@ impl Ledger {
         let Some(segment) = part.segment(task.local.index()) else { return true };
         let unstored = open.unstored.get(&segment.number);
         unstored.is_none_or(|partitions| !partitions.contains(&parent.partition()))
+    }
+
+    /// The outputs that are not held any more, since the last call.
+    pub(crate) fn take_freed_holds(&mut self) -> Vec<ObjectId> {
+        self.open_work.as_mut().map_or_else(Vec::new, |work| std::mem::take(&mut work.freed_holds))
     }
 
     /// The next edges that are to be sent to the home of parents by now.

@@ -16,7 +16,7 @@ impl World {
             let submitted = self.truth(index).tasks.iter().filter(|(_, task)| !task.spawned);
             submitted.map(|(&local, _)| local).collect()
         };
-        if share_permille == 0 && self.clients[index].stage != Stage::Watching {
+        if share_permille == 0 && self.clients.jobs[index].stage != Stage::Watching {
             // A home that does not know the job yet would report that, perhaps after the commit.
             return self.forbid(index);
         }

@@ -13,7 +13,7 @@ use crate::state::expected::SubmissionStage;
 impl World {
     /// This client's job has ended, and is to be forgotten later.
     pub(super) fn forgets_later(&mut self, index: usize) {
-        if self.clients[index].plan.forgets {
+        if self.clients.jobs[index].plan.forgets {
             let after = self.dice.span(Span::ZERO, Span::from_secs(2));
             self.schedule(self.now + after, SimEvent::Wake { who: ExternalClient::Job(index) });
         }
@@ -21,12 +21,12 @@ impl World {
 
     /// The next request of an ended client: it has its job forgotten, or queries it once more.
     pub(super) fn look_back(&mut self, index: usize) {
-        let plan = &mut self.clients[index].plan;
+        let plan = &mut self.clients.jobs[index].plan;
         if std::mem::take(&mut plan.forgets) {
             self.tell(|| format!("client {index} has its job forgotten"));
             self.truth(index).may_be_forgotten = true;
             self.ask(index, Ask::Forget);
-            if self.dice.chance(self.clients[index].plan.repeats_permille) {
+            if self.dice.chance(self.clients.jobs[index].plan.repeats_permille) {
                 self.ask(index, Ask::Forget);
             }
         } else {
@@ -36,8 +36,8 @@ impl World {
 
     /// The home confirmed it: answers to later requests may not contain the job.
     pub(super) fn forgotten(&mut self, index: usize) {
-        let next = self.next_request;
-        let client = &mut self.clients[index];
+        let next = self.clients.next_request;
+        let client = &mut self.clients.jobs[index];
         client.forgotten_before.get_or_insert(next);
         self.truth(index).is_forgotten = true;
     }
@@ -49,7 +49,7 @@ impl World {
         let truth = self.truth(index);
         if is_aged && matches!(ask, Ask::Retry(_)) {
             truth.promise = SubmissionStage::Ended; // The job stays in the previous round.
-            let client = &mut self.clients[index];
+            let client = &mut self.clients.jobs[index];
             (client.stage, client.ended) = (Stage::Ended, Some(now));
             return true;
         }
@@ -58,14 +58,16 @@ impl World {
         }
         // Its record stays longer than those of its tasks.
         let is_ended = truth.promise == SubmissionStage::Ended;
-        let Some(started) = self.clients[index].started.filter(|_| is_ended) else { return false };
+        let Some(started) = self.clients.jobs[index].started.filter(|_| is_ended) else {
+            return false;
+        };
         let factor = if matches!(ask, Ask::CancelTasks(_)) { 1 } else { HISTORY_JOBS_AGE_FACTOR };
         let (age, skew) = (self.options.tuning.history_age, self.options.skew_max);
         may_be_removed(started, age, factor, skew, now)
     }
 
     pub(super) fn is_asked_after(&self, index: usize, id: u64) -> bool {
-        self.clients[index].forgotten_before.is_some_and(|before| id >= before)
+        self.clients.jobs[index].forgotten_before.is_some_and(|before| id >= before)
     }
 
     /// Checks that no machine has anything of a forgotten job after `FORGOTTEN_BOUND`.

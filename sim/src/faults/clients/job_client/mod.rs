@@ -154,10 +154,10 @@ impl World {
             plan.death = OpenPlan::survivable(plan.death);
         }
         self.jobs.insert(job, truth);
-        let client = self.clients.len();
+        let client = self.clients.jobs.len();
         let accepted = vec![false; submission.chunks.len()];
         let at = self.now + plan.start;
-        self.clients.push(JobClient {
+        self.clients.jobs.push(JobClient {
             job,
             submission,
             plan,
@@ -179,7 +179,7 @@ impl World {
     /// The tasks of this client's job.
     #[must_use]
     pub fn tasks_of(&self, client: usize) -> Vec<LocalId> {
-        self.jobs[&self.clients[client].job].tasks.keys().copied().collect()
+        self.jobs[&self.clients.jobs[client].job].tasks.keys().copied().collect()
     }
 
     /// Cancels this client's whole job now.
@@ -191,28 +191,28 @@ impl World {
     /// The time from the start of the submission to the client's knowledge of the end.
     #[must_use]
     pub fn makespan(&self, client: usize) -> Option<Span> {
-        self.clients[client].makespan()
+        self.clients.jobs[client].makespan()
     }
     /// The state of the job that the client received at its end.
     #[must_use]
     pub fn told(&self, client: usize) -> Option<&wire::JobState> {
-        self.jobs[&self.clients[client].job].told.as_ref()
+        self.jobs[&self.clients.jobs[client].job].told.as_ref()
     }
 
     pub(crate) fn request(&mut self, who: ExternalClient, node: usize, body: request::Body) -> u64 {
-        let id = self.next_request;
-        self.next_request += 1;
+        let id = self.clients.next_request;
+        self.clients.next_request += 1;
         self.note_sent(id, node, &body);
         if !self.machines[node].is_up() || self.dice.chance(self.options.client_lost_permille) {
             return id;
         }
         let life = self.machines[node].life;
-        let known = self.links.get(&(who, node)).copied();
-        let alive = |client: &ClientId| self.connections[client].life == life;
+        let known = self.clients.links.get(&(who, node)).copied();
+        let alive = |client: &ClientId| self.clients.connections[client].life == life;
         let client = known.filter(alive).unwrap_or_else(|| {
-            let client = ClientId(self.connections.len() as u64 + 1);
-            self.connections.insert(client, Connection { who, node, life });
-            self.links.insert((who, node), client);
+            let client = ClientId(self.clients.connections.len() as u64 + 1);
+            self.clients.connections.insert(client, Connection { who, node, life });
+            self.clients.links.insert((who, node), client);
             client
         });
         let at = self.now + self.dice.span(Span::from_micros(20), Span::from_micros(200));
@@ -229,7 +229,7 @@ impl World {
     ) {
         self.tell(|| format!("{client} asks n{node}: {:?}", request_line(&request)));
         let machine = &self.machines[node];
-        if machine.is_up() && machine.life == self.connections[&client].life {
+        if machine.is_up() && machine.life == self.clients.connections[&client].life {
             self.deliver(node, Input::Request { client, request });
         }
     }
@@ -237,7 +237,7 @@ impl World {
     pub(crate) fn reply(&mut self, node: usize, client: ClientId, response: Box<wire::Response>) {
         self.tell(|| format!("n{node} answers {client}: {:?}", response));
         self.note_pause(node, client, &response);
-        let who = self.connections.get(&client).map(|connection| connection.who);
+        let who = self.clients.connections.get(&client).map(|connection| connection.who);
         if who.is_some_and(|who| !self.is_still_home(node, who, &response)) {
             let text = format!("n{node} answers a read, and another node serves it: {response:?}");
             self.judge(Err(Violation::new("linear", text)));
@@ -252,7 +252,7 @@ impl World {
     }
 
     pub(crate) fn response_came(&mut self, client: ClientId, response: wire::Response) {
-        let Some(connection) = self.connections.get(&client).copied() else { return };
+        let Some(connection) = self.clients.connections.get(&client).copied() else { return };
         match connection.who {
             ExternalClient::Job(index) => {
                 self.sent_on(connection.who, connection.node, &response, None);
@@ -262,7 +262,7 @@ impl World {
             ExternalClient::HotKeyClient(index) => self.hot_key_response(index, response),
             ExternalClient::Observer => {
                 if let Some(response::Body::Node(state)) = response.body {
-                    self.node_states.insert(connection.node, state);
+                    self.clients.node_states.insert(connection.node, state);
                 }
             }
         }
@@ -280,7 +280,7 @@ impl World {
     pub(crate) fn timed_out(&mut self, who: ExternalClient, request: u64) {
         match who {
             ExternalClient::Job(index) => {
-                if let Some(ask) = self.clients[index].asks.remove(&request) {
+                if let Some(ask) = self.clients.jobs[index].asks.remove(&request) {
                     self.ask_for_newer_map(who);
                     self.ask(index, ask);
                 }
@@ -299,7 +299,7 @@ impl World {
     }
 
     fn ask(&mut self, index: usize, ask: Ask) {
-        let client = &self.clients[index];
+        let client = &self.clients.jobs[index];
         let faultless = self.options.faultless;
         let body = client.body_of(&ask, index, self.now);
         let partition = partition_of(&body, self.map.partitions.len() as u32);
@@ -307,7 +307,7 @@ impl World {
         let (node, _) = self.home_known_to(ExternalClient::Job(index), partition);
         let id = self.request(ExternalClient::Job(index), node, body);
         let watches = ask == Ask::Watch;
-        self.clients[index].asks.insert(id, ask);
+        self.clients.jobs[index].asks.insert(id, ask);
         // Without faults no message is lost, and an answer that needs a second request is a bug.
         let patience = match (faultless, watches) {
             (true, _) => Span::from_secs(100_000),
@@ -319,12 +319,12 @@ impl World {
     }
 
     fn truth(&mut self, index: usize) -> &mut ExpectedJob {
-        let job = self.clients[index].job;
+        let job = self.clients.jobs[index].job;
         self.jobs.get_mut(&job).expect("every client has a job")
     }
 
     fn job_wake(&mut self, index: usize) {
-        let client = &mut self.clients[index];
+        let client = &mut self.clients.jobs[index];
         match client.stage {
             Stage::Submitting if client.plan.open.is_some() => self.open_wake(index),
             Stage::Submitting if client.started.is_none() => {
@@ -355,7 +355,7 @@ impl World {
                 let cancels = client.plan.cancel_after.take().is_some();
                 if cancels {
                     self.cancel(index);
-                } else if !self.clients[index].asks.values().any(|ask| *ask == Ask::Watch) {
+                } else if !self.clients.jobs[index].asks.values().any(|ask| *ask == Ask::Watch) {
                     self.ask(index, Ask::Watch);
                 }
             }
@@ -365,7 +365,7 @@ impl World {
     }
 
     fn next_chunk(&mut self, index: usize) {
-        let client = &mut self.clients[index];
+        let client = &mut self.clients.jobs[index];
         let at = client.next_chunk;
         if client.stage != Stage::Submitting || at == client.accepted.len() {
             return;
@@ -384,18 +384,19 @@ impl World {
         self.count_fault("client-death");
         let who = ExternalClient::Job(index);
         let links: Vec<(usize, ClientId)> = self
+            .clients
             .links
             .range((who, 0)..=(who, usize::MAX))
             .map(|(&(_, node), &client)| (node, client))
             .collect();
         for (node, client) in links {
-            self.links.remove(&(who, node));
-            let life = self.connections[&client].life;
+            self.clients.links.remove(&(who, node));
+            let life = self.clients.connections[&client].life;
             let at = self.now + self.dice.span(Span::ZERO, Span::from_millis(5));
             let input = Box::new(Input::ClientGone { client });
             self.schedule(at, SimEvent::Input { node, life, input });
         }
-        let client = &mut self.clients[index];
+        let client = &mut self.clients.jobs[index];
         client.asks.clear();
         let death = std::mem::replace(&mut client.plan.death, Death::Never);
         if death == Death::Watching {
@@ -412,9 +413,9 @@ impl World {
 
     fn job_response(&mut self, index: usize, response: wire::Response) {
         let id = response.id;
-        let Some(ask) = self.clients[index].asks.get(&id).cloned() else { return };
+        let Some(ask) = self.clients.jobs[index].asks.get(&id).cloned() else { return };
         if !response.more {
-            self.clients[index].asks.remove(&id);
+            self.clients.jobs[index].asks.remove(&id);
         }
         if let Some(error) = &response.error
             && error.code != ErrorCode::None as i32
@@ -424,7 +425,7 @@ impl World {
         match (ask, response.body) {
             (Ask::Chunk(at), Some(response::Body::Accepted(_))) => self.chunk_accepted(index, at),
             (Ask::Commit, Some(response::Body::Accepted(_)))
-                if self.clients[index].plan.open.is_some() =>
+                if self.clients.jobs[index].plan.open.is_some() =>
             {
                 self.opened(index);
             }
@@ -442,12 +443,13 @@ impl World {
             }
             // An answer may overtake answers about the previous round.
             (Ask::Watch | Ask::Query, Some(response::Body::Job(state)))
-                if state.round() < self.clients[index].round => {}
+                if state.round() < self.clients.jobs[index].round => {}
             (Ask::Retry(round), Some(response::Body::Job(state))) => {
                 self.retried(index, round, &state);
             }
             (ask @ (Ask::Watch | Ask::Query), Some(response::Body::Job(state))) => {
-                let (asked_after, next) = (self.is_asked_after(index, id), self.next_request);
+                let (asked_after, next) =
+                    (self.is_asked_after(index, id), self.clients.next_request);
                 let verdict = past::on_reported(self.truth(index), &state, (id, next), asked_after);
                 self.judge(verdict);
                 self.job_update(index, &state, &ask, response.more);
@@ -460,12 +462,12 @@ impl World {
     }
 
     fn job_error(&mut self, index: usize, id: u64, ask: Ask, error: &wire::Error) {
-        let job = self.clients[index].job;
+        let job = self.clients.jobs[index].job;
         match error.code() {
             ErrorCode::Busy => {
-                let id = self.next_request;
-                self.next_request += 1;
-                self.clients[index].asks.insert(id, ask);
+                let id = self.clients.next_request;
+                self.clients.next_request += 1;
+                self.clients.jobs[index].asks.insert(id, ask);
                 let at = self.now + Span(error.retry_after_ns.max(1_000_000));
                 self.schedule(
                     at,
@@ -474,9 +476,9 @@ impl World {
             }
             // The partition has moved or is about to move.
             ErrorCode::WrongEpoch if self.homes_move() => {
-                let id = self.next_request;
-                self.next_request += 1;
-                self.clients[index].asks.insert(id, ask);
+                let id = self.clients.next_request;
+                self.clients.next_request += 1;
+                self.clients.jobs[index].asks.insert(id, ask);
                 let at = self.now + Span::from_millis(20);
                 self.schedule(
                     at,
@@ -485,15 +487,16 @@ impl World {
             }
             ErrorCode::Refused | ErrorCode::Unknown if self.is_of_the_past(index, &ask) => {}
             ErrorCode::Refused | ErrorCode::Unknown
-                if self.clients[index].is_late_of_open(&ask) => {}
+                if self.clients.jobs[index].is_late_of_open(&ask) => {}
             // A request from before the commit may be answered after it.
-            ErrorCode::Unknown if self.clients[index].committed_by.is_some_and(|c| id < c) => {}
+            ErrorCode::Unknown if self.clients.jobs[index].committed_by.is_some_and(|c| id < c) => {
+            }
             ErrorCode::Unknown => {
                 let verdict = durable::on_unknown(&self.jobs[&job]);
                 self.judge(verdict);
             }
             ErrorCode::Refused if ask == Ask::Commit && self.jobs[&job].forbidden => {
-                self.clients[index].stage = Stage::Dead;
+                self.clients.jobs[index].stage = Stage::Dead;
                 let truth = self.truth(index);
                 (truth.promise, truth.abandoned) = (SubmissionStage::Staged, true);
             }
@@ -507,7 +510,7 @@ impl World {
     }
 
     fn chunk_accepted(&mut self, index: usize, at: usize) {
-        let client = &mut self.clients[index];
+        let client = &mut self.clients.jobs[index];
         if std::mem::replace(&mut client.accepted[at], true) {
             return;
         }
@@ -522,7 +525,7 @@ impl World {
         if self.dice.chance(client.plan.cancels_early_permille) {
             self.cancel(index);
         }
-        let client = &mut self.clients[index];
+        let client = &mut self.clients.jobs[index];
         if accepted == all {
             let at = self.now + client.plan.think;
             self.schedule(at, SimEvent::Wake { who: ExternalClient::Job(index) });
@@ -532,7 +535,7 @@ impl World {
     }
 
     fn commit_accepted(&mut self, index: usize, id: u64) {
-        let client = &mut self.clients[index];
+        let client = &mut self.clients.jobs[index];
         if client.stage != Stage::Committing {
             return;
         }
@@ -551,7 +554,7 @@ impl World {
     }
 
     fn job_update(&mut self, index: usize, state: &wire::JobState, ask: &Ask, more: bool) {
-        self.stall_reported.clone_from(&state.stall);
+        self.clients.stall_reported.clone_from(&state.stall);
         let verdict = durable::on_reported(self.truth(index), state);
         self.judge(verdict);
         if durable::is_over(state) {
@@ -560,12 +563,12 @@ impl World {
         }
         if !durable::is_over(state) {
             // A poll, or a watch that ended before the job: watch again.
-            if !more && self.clients[index].stage == Stage::Watching && *ask == Ask::Watch {
+            if !more && self.clients.jobs[index].stage == Stage::Watching && *ask == Ask::Watch {
                 self.ask(index, Ask::Watch);
             }
             return;
         }
-        let client = &mut self.clients[index];
+        let client = &mut self.clients.jobs[index];
         if client.ended.is_none() {
             client.ended = Some(self.now);
             client.stage = Stage::Ended;
@@ -579,7 +582,7 @@ impl World {
                 .and_then(|()| bound::on_end(truth, makespan, slots));
             self.tell(|| format!("client {index} is told the end of {job}"));
             self.judge(verdict);
-            if self.violation.is_none() && self.retry(index, state) {
+            if self.violation().is_none() && self.retry(index, state) {
                 return;
             }
             for _ in 0..again {
@@ -592,8 +595,8 @@ impl World {
 
     /// Queries all ended jobs once more.
     pub(crate) fn ask_again(&mut self) {
-        for index in 0..self.clients.len() {
-            if self.clients[index].stage == Stage::Ended {
+        for index in 0..self.clients.jobs.len() {
+            if self.clients.jobs[index].stage == Stage::Ended {
                 self.ask(index, Ask::Query);
             }
         }

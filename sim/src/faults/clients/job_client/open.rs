@@ -125,7 +125,7 @@ impl JobClient {
 
 impl World {
     pub(super) fn open_wake(&mut self, index: usize) {
-        let client = &mut self.clients[index];
+        let client = &mut self.clients.jobs[index];
         if client.started.is_none() {
             client.started = Some(self.now);
             self.truth(index).promise = SubmissionStage::CommitSent;
@@ -144,7 +144,7 @@ impl World {
 
     /// The job is open: the first chunks are sent.
     pub(super) fn opened(&mut self, index: usize) {
-        let client = &mut self.clients[index];
+        let client = &mut self.clients.jobs[index];
         if std::mem::replace(&mut client.is_open, true) {
             return;
         }
@@ -155,10 +155,10 @@ impl World {
 
     /// A chunk is stored, with its edges.
     pub(super) fn open_chunk_stored(&mut self, index: usize, at: usize) {
-        let client = &self.clients[index];
+        let client = &self.clients.jobs[index];
         let Some(plan) = client.plan.open.clone() else { return };
         if self.dice.chance(plan.releases_permille) {
-            let mut tasks = self.clients[index].releasable(at);
+            let mut tasks = self.clients.jobs[index].releasable(at);
             let keep = self.dice.index(tasks.len() + 1);
             tasks.rotate_left(keep);
             tasks.truncate(tasks.len().div_ceil(2));
@@ -166,7 +166,7 @@ impl World {
                 self.ask(index, Ask::Release(tasks));
             }
         }
-        let client = &self.clients[index];
+        let client = &self.clients.jobs[index];
         let all = client.accepted.iter().all(|stored| *stored);
         let pause = if all { client.plan.think } else { plan.pace };
         let who = ExternalClient::Job(index);

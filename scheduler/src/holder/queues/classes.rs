@@ -1,0 +1,162 @@
+//! The requests of tasks that a node knows, each prepared for this node and for the kinds of nodes
+//! of the map.
+
+use std::collections::BTreeMap;
+
+use proto::{NodeId, Span, wire};
+use resources::{Fit, Request, Totals, class_of_bytes};
+
+use crate::holder::life::{Life, time_request};
+use crate::holder::queues::ready_queue::PLAIN;
+use crate::holder::slots::{Need, Slots};
+use crate::holder::task::Work;
+use crate::routing::partition_owners::Homes;
+
+/// The number of requests that a node keeps prepared. Beyond it, those without queued tasks are
+/// prepared again when they are needed.
+const CLASSES_KNOWN_MAX: usize = 512;
+
+/// Marks the number of a request, so that it differs from a number of cpus.
+const OF_REQUEST: u64 = 1 << 63;
+/// Marks the class of gangs with a request: their tasks do not start from the queues.
+const OF_GANG: u64 = 1 << 62;
+
+/// Whether tasks of the class need several nodes at once.
+pub(crate) fn is_gang_class(class: u64) -> bool {
+    class & (OF_REQUEST | OF_GANG) == OF_REQUEST | OF_GANG
+}
+
+/// The class of a task: its number of cpus, or the number of its request.
+pub(crate) fn class_of(spec: &wire::Spec) -> u64 {
+    let (nodes, of_gang) = match spec.nodes {
+        0 | 1 => (&[][..], 0),
+        _ => (&spec.nodes.to_le_bytes()[..], OF_GANG),
+    };
+    let numbered = |bytes: &[u8]| OF_REQUEST | of_gang | class_of_bytes(bytes).0 & !OF_GANG;
+    match (spec.request.is_empty(), spec.time_request_ns) {
+        (true, 0) if nodes.is_empty() => u64::from(spec.cpus.max(1)),
+        (false, 0) if nodes.is_empty() => numbered(&spec.request),
+        (..) => {
+            let cpus = if spec.request.is_empty() { spec.cpus.max(1) } else { 0 };
+            let time = time_request(spec).0.to_le_bytes();
+            numbered(&[&spec.request[..], &cpus.to_le_bytes(), &time, nodes].concat())
+        }
+    }
+}
+
+/// The class by which a task is queued: tasks without a request share one queue.
+pub(crate) fn queue_class_of(spec: &wire::Spec) -> u64 {
+    match spec.request.is_empty() && spec.time_request_ns == 0 && spec.nodes <= 1 {
+        true => PLAIN,
+        false => class_of(spec),
+    }
+}
+
+/// A request in use.
+#[derive(Debug)]
+pub(crate) struct Class {
+    pub(crate) request: Request,
+    /// The time request; zero without one.
+    pub(crate) time: Span,
+    /// Prepared for this node; `None`: it never fits here.
+    pub(crate) fit: Option<Fit>,
+    /// For each kind of node of the map: whether the request fits an empty one.
+    kinds: Vec<bool>,
+}
+
+impl Class {
+    pub(crate) fn new(request: Request, time: Span, slots: &Slots, homes: &Homes) -> Self {
+        // Records of earlier versions were not checked when they were spawned.
+        let is_whole = request.has_whole_cpus();
+        let fit = slots.resolve(&request).filter(|_| is_whole);
+        let kinds = homes.kinds().iter().map(|kind| is_whole && kind.fits(&request)).collect();
+        Self { request, time, fit, kinds }
+    }
+    /// The needs on this node; never, if the rest of its life is too short.
+    pub(crate) fn need(&self, life: Life) -> Need<'_> {
+        let fit = self.fit.as_ref().filter(|_| life.fits(self.time));
+        fit.map_or(Need::Never, Need::Fit)
+    }
+    pub(crate) fn fits_kind(&self, kind: usize) -> bool {
+        self.kinds.get(kind).copied().unwrap_or(false)
+    }
+}
+
+/// The known requests by class. Boxed, because most nodes never have any.
+#[derive(Debug, Default)]
+pub(crate) struct Classes(
+    #[expect(clippy::box_collection, reason = "a word of each node instead of three")]
+    Option<Box<BTreeMap<u64, Class>>>,
+);
+
+impl Classes {
+    pub(crate) fn get(&self, class: u64) -> Option<&Class> {
+        self.0.as_ref()?.get(&class)
+    }
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, &Class)> {
+        let known = self.0.iter().flat_map(|known| known.iter());
+        known.map(|(&class, it)| (class, it))
+    }
+    /// Prepares the request of a task. `keep`: the classes that are queued here.
+    pub(crate) fn note(
+        &mut self,
+        work: &Work,
+        slots: &Slots,
+        homes: &Homes,
+        keep: impl Fn(u64) -> bool,
+    ) {
+        if !work.has_request() {
+            return;
+        }
+        let known = self.0.get_or_insert_default();
+        let class = class_of(&work.spec);
+        if known.contains_key(&class) {
+            return;
+        }
+        if known.len() >= CLASSES_KNOWN_MAX {
+            known.retain(|&class, _| keep(class));
+        }
+        let Some(request) = work.request() else { return };
+        known.insert(class, Class::new(request, work.time_request(), slots, homes));
+    }
+    /// The offers in the map have changed.
+    pub(crate) fn rematch(&mut self, slots: &Slots, homes: &Homes) {
+        for class in self.0.iter_mut().flat_map(|known| known.values_mut()) {
+            *class = Class::new(class.request.clone(), class.time, slots, homes);
+        }
+    }
+}
+
+/// The kinds of nodes: nodes with equal offers are one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kinds {
+    offers: Vec<Totals>,
+    /// The kind of each node, by its number. A member without an offer offers its slots as cpus.
+    of_node: Vec<u16>,
+}
+
+impl Kinds {
+    pub(crate) fn of(map: &wire::ClusterMap) -> Self {
+        let mut kinds = Self::default();
+        let mut known: BTreeMap<(&[u8], u32), u16> = BTreeMap::new();
+        for member in &map.members {
+            let fresh = u16::try_from(kinds.offers.len()).unwrap_or(u16::MAX);
+            let kind = *known.entry((&member.offer, member.slots)).or_insert(fresh);
+            if usize::from(kind) == kinds.offers.len() {
+                let offer = Totals::decode(&member.offer).ok().filter(|_| !member.offer.is_empty());
+                kinds.offers.push(offer.unwrap_or_else(|| Totals::cpus(member.slots)));
+            }
+            kinds.of_node.push(kind);
+        }
+        kinds
+    }
+    pub(crate) fn all(&self) -> &[Totals] {
+        &self.offers
+    }
+    pub(crate) fn of_node(&self, node: NodeId) -> usize {
+        self.of_node.get(node.0 as usize).map_or(usize::MAX, |&kind| kind.into())
+    }
+    pub(crate) fn offer_of(&self, node: NodeId) -> Option<&Totals> {
+        self.offers.get(self.of_node(node))
+    }
+}
