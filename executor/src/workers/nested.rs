@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use proto::{Attempt, JobId, TaskId, wire};
 
 use super::call::Call;
+use super::events::RESTARTS_MAX;
 use super::pool::Pool;
 use super::wire::Malformed;
 use super::worker::{Stage, Why, Worker};
@@ -137,7 +138,7 @@ impl Pool {
         let call = call.ok_or(Malformed("a wait of a call that it does not have"))?;
         let key = call.key;
         if rests {
-            call.nested.rests = Some(now);
+            (call.nested.rests, call.nested.returns) = (Some(now), false);
         } else if call.nested.rests.is_some() {
             call.nested.returns = true;
         } else {
@@ -189,14 +190,13 @@ impl Pool {
         if has_room || self.workers.values().any(is_coming) {
             return Err(call);
         }
-        let job = Some(call.key.0.job);
+        let job = call.key.0.job;
         let fits = |worker: &Worker| {
             worker.stage == Stage::Ready
                 && worker.runtime == call.runtime
                 && worker.interrupted.is_none()
                 && worker.calls.len() < STACK_MAX
-                && worker.rests()
-                && worker.calls.front().is_some_and(|first| first.nested.job == job)
+                && worker.calls.front().is_some_and(|first| first.takes_calls_of(job))
         };
         let Some((&id, _)) = self.workers.iter().find(|(_, it)| fits(it)) else { return Err(call) };
         self.hand_over(id, call);
@@ -246,17 +246,21 @@ impl Pool {
         false
     }
 
-    /// All processes wait, and none of them may run what should start: one wait ends in an error.
+    /// All processes wait, and none of them may run what should start. A call that only wants its
+    /// slot again goes on without one; else the newest wait ends in an error.
     fn end_a_wait(&mut self, now: Instant) {
-        let since = |worker: &Worker| worker.calls.front().and_then(|call| call.nested.rests);
+        let rank = |worker: &Worker| {
+            let nested = &worker.calls.front()?.nested;
+            Some((nested.returns, nested.rests?))
+        };
         let last = self.workers.iter().filter(|(_, it)| it.interrupted.is_none());
-        let last = last.filter_map(|(id, worker)| Some((since(worker)?, *id))).max();
-        let Some((_, id)) = last else { return };
+        let last = last.filter_map(|(id, worker)| Some((rank(worker)?, *id))).max();
+        let Some(((returns, _), id)) = last else { return };
         let worker = self.workers.get_mut(&id).expect("it was just found");
         let call = worker.calls.front_mut().expect("it rests");
         let (key, number) = (call.key, call.number);
         call.went_on(now);
-        worker.outgoing.go_on(number, true);
+        worker.outgoing.go_on(number, !returns);
         self.write_more(id);
         // It goes on at once: a slot may become free only by that.
         self.tell_host(key, false);
@@ -264,6 +268,14 @@ impl Pool {
 }
 
 impl Call {
+    /// Whether calls of this job may run on top of it.
+    fn takes_calls_of(&self, job: JobId) -> bool {
+        self.nested.rests.is_some()
+            && !self.nested.returns
+            && self.nested.job == Some(job)
+            && self.restarts < RESTARTS_MAX
+    }
+
     /// The wait has ended; its time does not count.
     fn went_on(&mut self, now: Instant) {
         let since = self.nested.rests.take();
