@@ -138,6 +138,7 @@ fn spec(session: &Session, of_call: &wire::Spec, fields: SpecFields, body: &[u8]
         body: body.to_vec().into(),
         body_codec: codec::RAW.into(),
         codec: codec::PICKLE.into(),
+        nested: true,
         ..Default::default()
     };
     let options = fields.options;

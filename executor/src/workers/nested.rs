@@ -4,6 +4,9 @@
 //! A call that waits has given its slot back, so another call starts. It gets a process of its own
 //! as long as the node has fewer than its limit. At the limit a process that waits runs calls of
 //! its own call itself. If nothing of that helps, one wait ends with an error.
+//!
+//! No call waits for one that a client has submitted. At the limit such a call stays in the queue.
+//! It gives its slot back as well, so that calls of calls can have it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use proto::{Attempt, JobId, TaskId, wire};
 
-use super::call::Call;
+use super::call::{Call, spec_of};
 use super::events::RESTARTS_MAX;
 use super::pool::Pool;
 use super::wire::Malformed;
@@ -22,6 +25,8 @@ use crate::table::Key;
 const PROCESSES_PER_SLOT: usize = 2;
 /// With all processes waiting for this time, and calls that none of them may run, one more starts.
 const STUCK_MAX: Duration = Duration::from_millis(500);
+/// The queued calls of a node that have given their slots back.
+const QUEUED_RESTING_MAX: usize = 1024;
 /// The calls that one process runs on top of one another.
 const STACK_MAX: usize = 128;
 
@@ -233,17 +238,48 @@ impl Pool {
             self.stuck = None; // A call runs, and will end or wait.
             return false;
         }
-        let since = *self.stuck.get_or_insert(now);
-        if now < since + STUCK_MAX {
+        let rested = self.queue.iter().filter(|call| call.has_yielded()).count();
+        let is_awaited = self.is_awaited();
+        // Each wait is longer than the one before, since each takes further calls to this node.
+        let wait = if is_awaited { STUCK_MAX } else { STUCK_MAX * (1 + rested as u32) };
+        if now < *self.stuck.get_or_insert(now) + wait {
             return false;
         }
         self.stuck = None;
+        if rested < QUEUED_RESTING_MAX && (self.rest_queued(now) || !is_awaited) {
+            return false;
+        }
         // Twice the limit, so that calls of other runtimes and jobs may end the waits.
         if lives < 2 * PROCESSES_PER_SLOT * slots + 4 {
             return true;
         }
         self.end_a_wait(now);
         false
+    }
+
+    /// Queued calls that no call waits for give their slots back. False: none has one.
+    fn rest_queued(&mut self, now: Instant) -> bool {
+        let mut keys = Vec::new();
+        for call in &mut self.queue {
+            if !call.is_nested() && call.nested.rests.is_none() {
+                call.nested.rests = Some(now);
+                keys.push(call.key);
+            }
+        }
+        keys.iter().for_each(|key| self.tell_host(*key, true));
+        !keys.is_empty()
+    }
+
+    /// A call goes to a worker. If it had given its slot back, it has one again sooner or later.
+    pub(super) fn leave_queue(&self, call: &mut Call) {
+        if call.nested.rests.take().is_some() {
+            self.tell_host(call.key, false);
+        }
+    }
+
+    /// Whether the queue has a call that another one may wait for.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.queue.iter().any(|call| call.is_nested())
     }
 
     /// All processes wait, and none of them may run what should start. A call that only wants its
@@ -268,6 +304,16 @@ impl Pool {
 }
 
 impl Call {
+    /// Whether a call has submitted it.
+    fn is_nested(&self) -> bool {
+        spec_of(&self.launch).nested
+    }
+
+    /// Of a queued call: it has given its slot back.
+    pub(super) fn has_yielded(&self) -> bool {
+        self.nested.rests.is_some()
+    }
+
     /// Whether calls of this job may run on top of it.
     fn takes_calls_of(&self, job: JobId) -> bool {
         self.nested.rests.is_some()

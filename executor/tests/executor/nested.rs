@@ -3,13 +3,14 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use executor::{CallAnswer, CallAnswers, CallHost, CallRequest};
 use proto::work::Launch;
-use proto::{Attempt, JobId, TaskId};
+use proto::{Attempt, JobId, TaskId, wire};
 
-use crate::common::{Bench, PATIENCE, wait_until};
+use crate::calls::with;
+use crate::common::{Bench, wait_until};
 
 /// Gives each call that asks the same job for its calls.
 #[derive(Debug)]
@@ -92,4 +93,40 @@ fn a_crash_on_top_of_waiting_calls_does_not_repeat_without_end() {
     }
     assert!(nested.starts() <= 8, "{} starts of two calls", nested.starts());
     assert_eq!((nested.returned(1), nested.returned(2)), ("\"ended\"".into(), "\"ended\"".into()));
+}
+
+/// A call of a client cannot end a wait. It stays in the queue, and gives its slot back.
+#[test]
+fn waits_do_not_fail_because_a_call_that_nothing_waits_for_cannot_start() {
+    let mut nested = Nested::with_calls_of(9);
+    (1..=4).for_each(|local| nested.begin(local));
+    wait_until("two wait", || nested.starts() == 2 && nested.rests().len() >= 2);
+    wait_until("the others give their slots back", || nested.rests().len() == 4);
+    // Each half second would start a process, and later end a wait.
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(nested.starts(), 2, "{:?}", nested.rests());
+    nested.bench.no_more_outcomes();
+    for local in 1..=4 {
+        assert_eq!(nested.returned(local), "\"ended\"");
+    }
+    let again = nested.rests().into_iter().filter(|(_, rests)| !rests);
+    assert_eq!(again.count(), 2, "those that were queued want their slots again");
+}
+
+/// A call of a call that none of the waiting processes may run gets a process beyond the limit.
+#[test]
+fn a_call_that_others_may_wait_for_starts_beyond_the_limit() {
+    let mut nested = Nested::with_calls_of(9);
+    nested.begin(1);
+    nested.begin(2);
+    wait_until("both wait", || nested.rests().len() == 2);
+    nested.begin(3);
+    let child = with(nested.bench.call(4, "add", "[1, 2]"), |spec| {
+        let Some(wire::spec::Body::Call(call)) = &mut spec.body else { unreachable!() };
+        call.nested = true;
+    });
+    let outcome = nested.bench.run(child);
+    assert!(outcome.is_done(), "{outcome:?}");
+    assert_eq!(nested.bench.object(4, 0), "3", "it comes before call 3");
+    assert_eq!(nested.returned(3), "\"ended\"");
 }
