@@ -388,12 +388,13 @@ fn charged(worker: &Worker) -> Option<usize> {
     of_running.or(is_suspect.then_some(0))
 }
 
-/// Removes the large results of a worker that has ended.
+/// Removes the large results of a worker that has ended, and what it has written for its node.
 fn remove_results(results: &Path, pid: i32) {
-    let start = format!("{pid}.");
+    let starts = [format!("{pid}."), format!("ask-{pid}.")];
     let Ok(entries) = std::fs::read_dir(results) else { return };
     for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&start) {
+        let name = entry.file_name();
+        if starts.iter().any(|start| name.to_string_lossy().starts_with(start)) {
             let _ = std::fs::remove_file(entry.path());
         }
     }
@@ -408,7 +409,7 @@ mod tests {
         let name = format!("starling-results-{}", std::process::id());
         let results = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&results).unwrap();
-        for name in ["12.1.0", "12.2.0", "123.1.0", "function-12.1"] {
+        for name in ["12.1.0", "12.2.0", "123.1.0", "function-12.1", "ask-12.1", "ask-123.1"] {
             std::fs::write(results.join(name), b"x").unwrap();
         }
         remove_results(&results, 12);
@@ -417,6 +418,6 @@ mod tests {
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         left.sort();
         std::fs::remove_dir_all(&results).unwrap();
-        assert_eq!(left, ["123.1.0", "function-12.1"]);
+        assert_eq!(left, ["123.1.0", "ask-123.1", "function-12.1"]);
     }
 }

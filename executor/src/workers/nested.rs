@@ -9,6 +9,7 @@
 //! It gives its slot back as well, so that calls of calls can have it.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,8 @@ const PROCESSES_PER_SLOT: usize = 2;
 const STUCK_MAX: Duration = Duration::from_millis(500);
 /// The queued calls of a node that have given their slots back.
 const QUEUED_RESTING_MAX: usize = 1024;
+/// The files of answers that a call may have left are looked at when they are this many.
+const FILES_KEPT: usize = 64;
 /// The calls that one process runs on top of one another.
 const STACK_MAX: usize = 128;
 
@@ -51,6 +54,8 @@ pub struct CallAnswer {
     pub data: Vec<u8>,
     /// The job of the call's own calls, once it is open.
     pub job: Option<JobId>,
+    /// A file that `json` names. The worker removes it.
+    pub file: Option<PathBuf>,
     /// The answer ends no request.
     pub is_news: bool,
 }
@@ -77,8 +82,27 @@ pub(super) struct Nested {
     pub(super) rests: Option<Instant>,
     /// It wants its slot again.
     returns: bool,
+    /// Files of answers. Those that the call has not removed go with it.
+    files: Vec<PathBuf>,
     /// It or a call below it was cancelled: it is interrupted once it is the first.
     pub(super) ends: bool,
+}
+
+impl Nested {
+    fn take_answer(&mut self, answer: &CallAnswer) {
+        self.job = answer.job.or(self.job);
+        if let Some(file) = &answer.file {
+            if self.files.len() >= FILES_KEPT {
+                self.files.retain(|file| file.exists());
+            }
+            self.files.push(file.clone());
+        }
+    }
+}
+
+/// Removes the file of an answer. Mostly the worker has done it.
+fn remove(file: &Path) {
+    let _ = std::fs::remove_file(file);
 }
 
 impl Worker {
@@ -118,16 +142,16 @@ impl Pool {
 
     /// Passes an answer on, unless the call has ended.
     pub(super) fn answer(&mut self, number: u64, seq: u64, answer: &CallAnswer) {
-        let holds = |worker: &Worker| worker.calls.iter().any(|call| call.number == number);
-        let Some((&id, worker)) = self.workers.iter_mut().find(|(_, it)| holds(it)) else { return };
-        if let Some(job) = answer.job
-            && let Some(call) = worker.calls.iter_mut().find(|call| call.number == number)
-        {
-            call.nested.job = Some(job);
+        for (&id, worker) in &mut self.workers {
+            let call = worker.calls.iter_mut().find(|call| call.number == number);
+            let Some(call) = call else { continue };
+            call.nested.take_answer(answer);
+            let seq = if answer.is_news { 0 } else { seq };
+            worker.outgoing.answer(number, seq, &answer.json, &answer.data);
+            self.write_more(id);
+            return;
         }
-        let seq = if answer.is_news { 0 } else { seq };
-        worker.outgoing.answer(number, seq, &answer.json, &answer.data);
-        self.write_more(id);
+        answer.file.iter().for_each(|file| remove(file));
     }
 
     /// A call waits for its calls, or wants to go on.
@@ -179,6 +203,7 @@ impl Pool {
     pub(super) fn leave_nested(&self, call: &mut Call, starts_again: bool) {
         let nested = std::mem::take(&mut call.nested);
         let (task, attempt) = call.key;
+        nested.files.iter().for_each(|file| remove(file));
         if let (true, Some(host)) = (nested.asked, &self.shared.config.host) {
             host.ended(task, attempt);
         }
