@@ -95,6 +95,20 @@ def in_a_thread():
         return pool.submit(client.submit, abs, 1).exception(5).args
 
 
+def in_an_executor(n):
+    import concurrent.futures
+    import starling
+
+    with starling.Executor(2) as pool:
+        first = pool.submit(abs, -7)
+        ended = [first.result(timeout=10), sorted(pool.map(abs, range(-n, 0)))]
+        late = [pool.submit(abs, -k) for k in range(3)]
+        done, _ = concurrent.futures.wait(late[:1], timeout=10)
+        ended.append(len(done))
+        unread = pool.submit(abs, -9)
+    return ended + [unread.done(), unread.result()]
+
+
 def cannot_come_back():
     import starling
 
@@ -247,6 +261,11 @@ class NestedTest(unittest.TestCase):
     def test_a_client_ends_with_its_call(self):
         self.assertEqual(Host(self.worker).run(keeps_its_client).value, "submitted")
         self.assertEqual(Host(self.worker).run(keeps_its_client).value, "the client is closed")
+
+    def test_an_executor_in_a_call_brings_ends(self):
+        result = Host(self.worker).run(in_an_executor, 9)
+        self.assertEqual(result.status, wire.OK, result.values)
+        self.assertEqual(result.value, [7, list(range(1, 10)), 1, True, 9])
 
     def test_wrong_use_is_an_exception(self):
         self.assertIn("only the main thread", Host(self.worker).run(in_a_thread).value[0])
