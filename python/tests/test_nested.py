@@ -3,6 +3,7 @@
 import json
 import pickle
 import sys
+import threading
 import unittest
 
 from tests import node
@@ -109,6 +110,30 @@ def in_an_executor(n):
     return ended + [unread.done(), unread.result()]
 
 
+def uses_the_client_of_another_call(n):
+    import starling
+
+    kept = starling.context()
+    if n == 0:
+        try:
+            return kept["client"].submit(abs, -1)
+        except RuntimeError as error:
+            # A release is of the call that has made the client.
+            kept["client"]._forget(kept.pop("local"))
+            kept["client"]._release()
+            return str(error)
+    client = kept["client"] = starling.Client()
+    kept["local"] = client.submit(abs, -1)._local
+    return client.submit(uses_the_client_of_another_call, n - 1).result()
+
+
+def waits_twice():
+    import starling
+
+    client = starling.Client()
+    return [client.submit(abs, -1).result(), client.submit(abs, -2).result()]
+
+
 def cannot_come_back():
     import starling
 
@@ -127,6 +152,7 @@ class Host:
         self.specs, self.functions, self.tasks, self.rests = [], {}, {}, []
         self.waiting, self.depth, self.deepest = [], 0, 0
         self.is_stuck = False
+        self.asked = []
 
     def run(self, function, *args):
         key = self.worker.learn(function)
@@ -156,6 +182,7 @@ class Host:
 
     def ask(self, number, seq, fields, data):
         what = fields["ask"]
+        self.asked.append((number, what))
         if what == "open":
             self.answer(number, seq, {"job": 5})
         elif what == "spec":
@@ -178,10 +205,12 @@ class Host:
     def rest(self, number, rests):
         self.rests.append(rests)
         if not rests or self.is_stuck:
-            body = wire.GO_BODY.pack(number, rests)
-            self.worker.send(wire.record(wire.GO, body))
+            self.go(number, rests)
         elif self.answers:
             self.run_waiting()
+
+    def go(self, number, is_stuck=False):
+        self.worker.send(wire.record(wire.GO, wire.GO_BODY.pack(number, is_stuck)))
 
     def run_waiting(self):
         while self.waiting:
@@ -266,6 +295,33 @@ class NestedTest(unittest.TestCase):
         result = Host(self.worker).run(in_an_executor, 9)
         self.assertEqual(result.status, wire.OK, result.values)
         self.assertEqual(result.value, [7, list(range(1, 10)), 1, True, 9])
+
+    def test_requests_are_those_of_the_call_that_made_the_client(self):
+        host = Host(self.worker, on_top=True)
+        text = host.run(uses_the_client_of_another_call, 1).value
+        self.assertIn("belongs to a call that waits", text)
+        self.assertEqual({number for number, what in host.asked if what == "release"}, {1})
+
+    def test_a_go_that_fails_a_wait_and_crosses_its_end_is_no_slot(self):
+        host = Host(self.worker)
+        rest = Host.rest
+        went_on = []
+
+        def crossing(number, rests):
+            rest(host, number, rests)
+            if rests and len(host.rests) == 1:
+                self.worker.send(wire.record(wire.GO, wire.GO_BODY.pack(number, 1)))
+
+        def late(number, rests):
+            if len(host.rests) < 3:
+                return crossing(number, rests)
+            host.rests.append(rests)
+            threading.Timer(0.3, lambda: (went_on.append(1), host.go(number))).start()
+
+        host.rest = late
+        self.assertEqual(host.run(waits_twice).value, [1, 2])
+        self.assertEqual(host.rests, [True, False, True, False])
+        self.assertEqual(went_on, [1], "the second wait has its own GO")
 
     def test_wrong_use_is_an_exception(self):
         self.assertIn("only the main thread", Host(self.worker).run(in_a_thread).value[0])

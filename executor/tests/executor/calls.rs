@@ -74,7 +74,7 @@ def waits(mark, until):
     call = line.worker.word[0]
     with open(mark, "a") as file:
         file.write("x")
-    line.ask({"ask": "open", "name": ""})
+    line.ask(call, {"ask": "open", "name": ""})
     line.rest(call, True)
     while not os.path.exists(until):
         line.read(0.01)

@@ -36,19 +36,19 @@ class Line:
 
     # Requests.
 
-    def tell(self, fields, data=b""):
-        """Sends a request whose answer does not matter. Returns its number."""
+    def tell(self, call, fields, data=b""):
+        """Sends a request of a call whose answer does not matter. Returns its number."""
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("in a call only the main thread submits calls and waits for them")
         self.seq += 1
         head = json.dumps(fields).encode()
-        numbers = wire.ASK_HEAD.pack(self.worker.word[0], self.seq, len(head))
+        numbers = wire.ASK_HEAD.pack(call, self.seq, len(head))
         self.worker.send(wire.record(wire.ASK, numbers + head + data))
         return self.seq
 
-    def ask(self, fields, data=b""):
-        """The answer of the node: fields and bytes."""
-        seq = self.tell(fields, data)
+    def ask(self, call, fields, data=b""):
+        """The answer of the node to a call: fields and bytes."""
+        seq = self.tell(call, fields, data)
         self.wanted.add(seq)
         try:
             while seq not in self.answers:
@@ -120,6 +120,8 @@ class Line:
         if is_done() or timeout == 0:
             return
         core.before_wait()
+        # One of an earlier wait, which an interrupt has ended.
+        self.going.pop(core.call, None)
         self.rest(core.call, True)
         while not is_done():
             left = None if end is None else end - time.monotonic()
@@ -133,9 +135,9 @@ class Line:
                 raise Stuck()
         # An interrupted wait does not come here: the node does not want it to go on.
         self.rest(core.call, False)
-        while core.call not in self.going:
+        # A GO that fails the wait may have crossed this record, which has a GO of its own.
+        while self.going.pop(core.call, True):
             self.read(None)
-        del self.going[core.call]
 
     def rest(self, call, rests):
         self.worker.send(wire.record(wire.REST, wire.REST_BODY.pack(call, rests)))
