@@ -62,8 +62,9 @@ class Executor(concurrent.futures.Executor):
                     continue
                 self._running[future] = None
             try:
-                function = _pickling.function_bytes(self._options.wrapped(fn))
-                call = self._client._call(self._options, function, fn, args, kwargs)
+                options = self._client._completed(self._options)
+                function = _pickling.function_bytes(options.wrapped(fn))
+                call = self._client._call(options, function, fn, args, kwargs)
             except BaseException as error:
                 self._ended(future, error=error)
                 continue

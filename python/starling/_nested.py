@@ -36,6 +36,8 @@ class Core:
         self.clients = []
         self.hears = False
         self.unsent = False
+        # The reason why no more ends come.
+        self.lost = None
 
     # What the line calls.
 
@@ -43,6 +45,7 @@ class Core:
         self.hears = True
         try:
             if "lost" in fields:
+                self.lost = fields["lost"]
                 for client in self.clients:
                     client._lost(fields["lost"])
                 return
@@ -100,6 +103,8 @@ class Core:
         return self.ask("nodes")[0]["nodes"]
 
     def open_job(self, name, on_ends, on_lost):
+        if self.lost is not None:
+            raise ClusterError(self.lost)
         client = on_ends.__self__
         if client not in self.clients:
             self.clients.append(client)

@@ -1,13 +1,18 @@
 """Calls that submit calls, with this process as the node."""
 
 import json
+import os
 import pickle
 import sys
+import tempfile
 import threading
 import unittest
+from unittest import mock
 
 from tests import node
+import starling
 from starling._worker import wire
+from starling._worker.worker import Worker
 
 
 def factorial(n):
@@ -137,7 +142,25 @@ def waits_twice():
 def cannot_come_back():
     import starling
 
-    return starling.Client().submit(abs, 1)
+    return {"future": starling.Client().submit(abs, 1)}
+
+
+def detaches():
+    import starling
+
+    starling.Client().detach()
+
+
+def loses_its_job():
+    import starling
+
+    found = []
+    for _ in range(2):
+        try:
+            starling.Client().submit(abs, 1).result(timeout=10)
+        except starling.ClusterError as error:
+            found.append(str(error))
+    return found
 
 
 # The functions of this module travel by value, as those of a script do.
@@ -323,11 +346,63 @@ class NestedTest(unittest.TestCase):
         self.assertEqual(host.rests, [True, False, True, False])
         self.assertEqual(went_on, [1], "the second wait has its own GO")
 
+    def test_calls_of_calls_have_the_init_and_the_memory_of_the_runtime(self):
+        with tempfile.TemporaryDirectory() as directory:
+            mark = os.path.join(directory, "mark")
+
+            def init():
+                with open(mark, "a") as file:
+                    file.write("x")
+
+            runtime = starling.Runtime(init=init, memory="1MiB")
+            host = Host(self.worker)
+            self.assertEqual(host.run(runtime._wrapped(both_ways), 2).value, ([0, 1], [1]))
+            # Once in the worker, and once here, where its calls run.
+            self.assertEqual(os.path.getsize(mark), 2)
+        self.assertEqual([spec["options"]["memory_bytes"] for spec in host.specs], [1 << 20] * 2)
+        self.assertEqual({spec["runtime"] for spec in host.specs}, {None})
+        host = Host(self.worker)
+        host.run(both_ways, 2)
+        self.assertEqual(host.specs[0]["options"]["memory_bytes"], 0, "another call has its own")
+
     def test_wrong_use_is_an_exception(self):
         self.assertIn("only the main thread", Host(self.worker).run(in_a_thread).value[0])
         result = Host(self.worker).run(cannot_come_back)
         self.assertEqual(result.status, wire.RAISED)
+        self.assertIn("at result['future'] (a Future)", result.error["text"])
         self.assertIn("a future can be pickled only", result.error["text"])
+        self.assertIn("cannot detach", Host(self.worker).run(detaches).error["text"])
+
+    def test_a_lost_job_fails_later_clients_too(self):
+        host = Host(self.worker)
+
+        def lost(number, rests):
+            if not host.rests:
+                host.answer(number, 0, {"lost": "the home is gone"})
+            host.rests.append(rests)
+            if not rests:
+                host.go(number)
+
+        host.rest = lost
+        self.assertEqual(host.run(loses_its_job).value, ["the home is gone"] * 2)
+
+
+class Frames(unittest.TestCase):
+    def test_an_interrupt_waits_for_the_end_of_a_frame(self):
+        worker = Worker.__new__(Worker)
+        worker.word, worker.in_call, worker.child = [5, 0, 0, 5], True, 0
+        worker.in_frame = worker.is_late = worker.alarm = False
+        worker.out, worker.out_bytes, written = [], 0, []
+
+        def halves(_fd, data):
+            written.append(data[:9])
+            worker.interrupted(2, None)
+            written.append(data[9:])
+
+        with mock.patch.object(wire, "write_all", halves), self.assertRaises(KeyboardInterrupt):
+            worker.send(b"a record")
+        self.assertEqual(b"".join(written)[4:], b"a record")
+        self.assertFalse(worker.in_frame)
 
 
 def polls_not():

@@ -76,15 +76,17 @@ class Line:
     def read(self, timeout):
         """Handles the next frame; False if none comes in time."""
         buffer = self.worker.buffer
-        if timeout is not None and not wire.whole_frame(buffer):
-            if not self.poll.poll(max(0, timeout) * 1000):
+        if not wire.whole_frame(buffer):
+            # An interrupt ends this wait, but not the read of a frame.
+            if not self.poll.poll(None if timeout is None else max(0, timeout) * 1000):
                 return False
-        data = wire.read_frame(IN, buffer)
+        data = self.worker.read()
         if data is None:
             # The node has gone, and so does its worker.
             os._exit(0)
         for kind, body in wire.records(data):
             self.worker.handle(kind, body)
+        self.worker.raise_late()
         return True
 
     def answered(self, body):
