@@ -1,6 +1,7 @@
 """The client: one open job, its functions, its futures."""
 
 import atexit
+import dataclasses
 import os
 import sys
 import threading
@@ -12,7 +13,7 @@ from ._errors import ClientClosed, ClusterError, ResultLost, TooLarge
 from ._future import End, Future, dispatching
 from ._map import Map
 from ._options import Options
-from ._runtime import Runtime
+from ._runtime import Runtime, inherited
 from ._worker.context import applied
 
 INLINE_FUNCTION_MAX = 2048
@@ -43,9 +44,11 @@ class Client:
         # In a call: how to wait, and the call that has made this client.
         self._pump = getattr(self._core, "pump", None)
         self._call_number = _nested.call() if self._pump else None
+        self._inherited = None
         if self._pump and not is_given:
             # That of the call.
             self._runtime = None
+            self._inherited = inherited(self._call_number)
         self._options = Options().changed({"runtime": runtime})
         self._lock = threading.Lock()
         self._job = self._number = None
@@ -90,8 +93,15 @@ class Client:
     def _submit(self, options, fn, args, kwargs):
         if not callable(fn):
             raise TypeError("%r is not callable" % (fn,))
+        options = self._completed(options)
         function = _pickling.function_bytes(options.wrapped(fn))
         return self._call(options, function, fn, args, kwargs)
+
+    def _completed(self, options):
+        """In a call: with what its runtime does beside the program."""
+        if self._inherited is None or options.runtime is not None:
+            return options
+        return dataclasses.replace(options, runtime=self._inherited)
 
     def _call(self, options, function, fn, args, kwargs):
         kind = _name_of(fn)
@@ -299,6 +309,8 @@ class Client:
 
         Returns the number of the job. Results that were in use stay on the cluster.
         """
+        if self._pump is not None:
+            raise ClusterError("a call cannot detach from its job, which ends with the call")
         job = self._open()
         with self._lock:
             if self._closed:

@@ -7,6 +7,7 @@ import threading
 
 from . import _pickling
 from ._client import _executors, client_or_cluster
+from ._future import PumpedFuture
 from ._options import Options
 
 # Calls on the cluster for each worker: one runs, one waits there.
@@ -40,7 +41,8 @@ class Executor(concurrent.futures.Executor):
     def submit(self, fn, /, *args, **kwargs):
         if not callable(fn):
             raise TypeError("%r is not callable" % (fn,))
-        future = concurrent.futures.Future()
+        pump = self._client._pump
+        future = PumpedFuture(pump) if pump else concurrent.futures.Future()
         with self._lock:
             if self._is_shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
@@ -60,8 +62,9 @@ class Executor(concurrent.futures.Executor):
                     continue
                 self._running[future] = None
             try:
-                function = _pickling.function_bytes(self._options.wrapped(fn))
-                call = self._client._call(self._options, function, fn, args, kwargs)
+                options = self._client._completed(self._options)
+                function = _pickling.function_bytes(options.wrapped(fn))
+                call = self._client._call(options, function, fn, args, kwargs)
             except BaseException as error:
                 self._ended(future, error=error)
                 continue
@@ -105,21 +108,26 @@ class Executor(concurrent.futures.Executor):
         with self._lock:
             self._idle.notify_all()
         if wait:
-            with self._lock:
-                while self._running or self._waiting:
-                    self._idle.wait()
+            self._wait_until_idle()
             self._close()
-        elif self._owned is not None:
+        elif self._owned is not None and self._client._pump is None:
+            # In a call the client ends with the call.
             threading.Thread(target=self._close_when_idle, daemon=False).start()
 
     def _at_exit(self):
         if self._pid == os.getpid():
             self.shutdown(wait=True)
 
-    def _close_when_idle(self):
+    def _wait_until_idle(self):
+        if self._client._pump is not None:
+            self._client._pump(lambda: not (self._running or self._waiting))
+            return
         with self._lock:
             while self._running or self._waiting:
                 self._idle.wait()
+
+    def _close_when_idle(self):
+        self._wait_until_idle()
         self._close()
 
     def _close(self):

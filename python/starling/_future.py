@@ -294,6 +294,31 @@ class Waiters(list):
         super().append(waiter)
 
 
+class PumpedFuture(concurrent.futures.Future):
+    """A plain future in a call. Its waits bring ends."""
+
+    def __init__(self, pump):
+        super().__init__()
+        self._pump, self._waiters = pump, Waiters(pump)
+
+    def done(self):
+        if not super().done():
+            self._pump(super().done, 0)
+        return super().done()
+
+    def result(self, timeout=None):
+        return super().result(self._left(timeout))
+
+    def exception(self, timeout=None):
+        return super().exception(self._left(timeout))
+
+    def _left(self, timeout):
+        if not super().done():
+            self._pump(super().done, timeout)
+        # After the wait there is nothing more to wait for.
+        return timeout if super().done() else 0
+
+
 class PumpedEvent(threading.Event):
     def __init__(self, pump):
         super().__init__()

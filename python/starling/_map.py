@@ -25,6 +25,7 @@ class Map:
             raise ValueError("ahead is at least 1, not %r" % (ahead,))
         if not callable(fn):
             raise TypeError("%r is not callable" % (fn,))
+        options = client._completed(options)
         self._client, self._options = client, options
         self._fn, self._function = fn, _pickling.function_bytes(options.wrapped(fn))
         self._arguments = zip(*iterables)

@@ -36,6 +36,8 @@ class Core:
         self.clients = []
         self.hears = False
         self.unsent = False
+        # The reason why no more ends come.
+        self.lost = None
 
     # What the line calls.
 
@@ -43,6 +45,7 @@ class Core:
         self.hears = True
         try:
             if "lost" in fields:
+                self.lost = fields["lost"]
                 for client in self.clients:
                     client._lost(fields["lost"])
                 return
@@ -59,7 +62,7 @@ class Core:
     def before_wait(self):
         """Calls that start before others must be there before a slot is free."""
         if self.unsent:
-            self.line.ask({"ask": "flush"})
+            self.line.ask(self.call, {"ask": "flush"})
             self.unsent = False
 
     def end(self):
@@ -92,12 +95,16 @@ class Core:
     def ask(self, what, data=b"", **fields):
         if self.line.cores.get(self.call) is not self:
             raise ClientClosed("the call that made this client has ended")
-        return self.line.ask({"ask": what, **fields}, data)
+        if self.line.worker.word[0] != self.call:
+            raise RuntimeError("this client belongs to a call that waits for the one that runs")
+        return self.line.ask(self.call, {"ask": what, **fields}, data)
 
     def nodes(self):
         return self.ask("nodes")[0]["nodes"]
 
     def open_job(self, name, on_ends, on_lost):
+        if self.lost is not None:
+            raise ClusterError(self.lost)
         client = on_ends.__self__
         if client not in self.clients:
             self.clients.append(client)
@@ -118,7 +125,7 @@ class Core:
             self.ask("kv_insert", key=key.decode(), path=self.line.written(value))
 
     def kv_remove(self, key):
-        self.line.tell({"ask": "kv_remove", "key": key.decode()})
+        self.line.tell(self.call, {"ask": "kv_remove", "key": key.decode()})
 
     def fetch(self, job, local, attempt, node):
         return self.ask("fetch", local=local, attempt=attempt, node=node)[1]
@@ -168,7 +175,7 @@ class Job:
         self.core.ask("flush")
 
     def release(self, locals):
-        self.core.line.tell({"ask": "release", "locals": locals})
+        self.core.line.tell(self.core.call, {"ask": "release", "locals": locals})
 
     def close(self):
         """The job ends with the call."""

@@ -1,5 +1,6 @@
 """Calls as bytes: functions, arguments with futures in them, and the path to a failing part."""
 
+import concurrent.futures
 import hashlib
 import io
 import os
@@ -143,8 +144,10 @@ def explained(error, obj, root):
     else:
         parts = [(root, obj)]
     found = None
+    # A result and a value have no futures in them.
+    fails = _fails if root in (None, "function") else _fails_alone
     for path, part in parts:
-        found = _failing(part, path, [WALK_MAX], set())
+        found = _failing(part, path, [WALK_MAX], set(), fails)
         if found is not None:
             break
     path, part = found or ("", None)
@@ -153,28 +156,34 @@ def explained(error, obj, root):
 
 
 def _fails(obj):
+    with Slots():
+        return _fails_alone(obj)
+
+
+def _fails_alone(obj):
     try:
-        with Slots():
-            _cloudpickle.CloudPickler(io.BytesIO(), 5).dump(obj)
+        _cloudpickle.CloudPickler(io.BytesIO(), 5).dump(obj)
         return False
     except Exception:
         return True
 
 
-def _failing(obj, path, left, seen):
+def _failing(obj, path, left, seen, fails):
     """(path, object) of the deepest part that cannot be pickled; None if `obj` can be."""
     left[0] -= 1
-    if left[0] < 0 or id(obj) in seen or not _fails(obj):
+    if left[0] < 0 or id(obj) in seen or not fails(obj):
         return None
     seen.add(id(obj))
     for name, part in _parts(obj):
-        found = _failing(part, path + name, left, seen)
+        found = _failing(part, path + name, left, seen, fails)
         if found is not None:
             return found
     return path, obj
 
 
 def _parts(obj):
+    if isinstance(obj, concurrent.futures.Future):
+        return []
     if isinstance(obj, dict):
         return [("[%r]" % (key,), part) for key, part in obj.items()]
     if isinstance(obj, (list, tuple)):

@@ -5,6 +5,7 @@ import sys
 
 from . import _pickling, _wrappers
 from ._sizes import size_bytes
+from ._worker import context
 
 
 class Runtime:
@@ -36,16 +37,33 @@ class Runtime:
 
     def _wrapped(self, fn):
         """What the worker calls for `fn`."""
-        if self.init is None:
+        if self.init is None and not self.memory:
             return fn
-        if self._init_key is None:
+        if self._init_key is None and self.init is not None:
             data = _pickling.function_bytes(self.init)
             if data is None:
                 raise TypeError("init refers to a future")
             self._init_key = _pickling.digest(data)
-        return _wrappers.Initialised(fn, self.init, self._init_key)
+        return _wrappers.Initialised(fn, self.init, self._init_key, self.memory)
 
     def __repr__(self):
         shown = [repr(self.python)]
         shown += ["%s=%r" % (name, getattr(self, name)) for name in ("preload", "init") if getattr(self, name)]
         return "Runtime(%s)" % ", ".join(shown)
+
+
+class Inherited(Runtime):
+    """The runtime of the call that runs here, for its own calls. Its node knows the program."""
+
+    def __init__(self, running):
+        super().__init__(init=running.init, memory=running.memory)
+        self._init_key = running.key
+
+    def _fields(self):
+        return None
+
+
+def inherited(call):
+    """That of a call, if it does more than to choose a program; else None."""
+    running = context._state.get("runtimes", {}).get(call)
+    return None if running is None else Inherited(running)

@@ -15,19 +15,29 @@ def retried(fn, kinds, most, /, *args, **kwargs):
 
 
 class Initialised:
-    """Calls `init` once in each worker, before the first call of `fn` there."""
+    """Calls `init` once in each worker, before the first call of `fn` there.
 
-    def __init__(self, fn, init, key):
-        self.func, self.init, self.key = fn, init, key
+    The calls of the call have the same `init` and the same `memory`.
+    """
+
+    def __init__(self, fn, init, key, memory=0):
+        self.func, self.init, self.key, self.memory = fn, init, key, memory
 
     def __call__(self, /, *args, **kwargs):
         from starling._worker import context
 
         done = context._state.setdefault("inits", set())
-        if self.key not in done:
+        if self.init is not None and self.key not in done:
             self.init()
             done.add(self.key)
-        return self.func(*args, **kwargs)
+        head, running = context._state["head"], context._state.setdefault("runtimes", {})
+        if head is None:
+            return self.func(*args, **kwargs)
+        running[head[0]] = self
+        try:
+            return self.func(*args, **kwargs)
+        finally:
+            running.pop(head[0], None)
 
 
 def isolated(fn, /, *args, **kwargs):

@@ -73,7 +73,9 @@ class Pool:
         self.name, self.executor, self.submit = name, executor, executor.submit
 
     def calls(self, number):
-        concurrent.futures.wait([self.submit(noop) for _ in range(number)])
+        futures = [self.submit(noop) for _ in range(number)]
+        for future in concurrent.futures.as_completed(futures):
+            future.result()
 
     def chain(self, length):
         value = 0
@@ -255,6 +257,9 @@ def run(options):
                 contenders.append(PEERS[name](options.nodes * options.slots))
             except ImportError as error:
                 skipped[name] = str(error)
+            except Exception as error:
+                # It is there, and does not start.
+                skipped[name] = "%s: %s" % (type(error).__name__, error)
         rounds = {contender.name: [] for contender in contenders}
         for contender in contenders:
             contender.calls(min(options.calls, 500))
@@ -297,7 +302,9 @@ def main(argv=None):
     names = ", ".join(PEERS)
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS), help=names)
     options = parser.parse_args(argv)
-    if min(options.calls, options.single, options.chain, options.rounds) < 1:
+    numbers = (options.nodes, options.slots, options.calls, options.single)
+    numbers += (options.chain, options.levels, options.rounds)
+    if min(numbers) < 1:
         parser.error("all numbers are at least 1")
     found = run(options)
     print(json.dumps(found)) if options.json else show(found)

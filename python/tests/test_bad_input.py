@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import glob
+import io
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ import threading
 import time
 import types
 import unittest
+from unittest import mock
 
 from . import node  # noqa: F401 (it sets the path)
 import starling
@@ -119,6 +121,19 @@ def node_of_this_call():
             words = file.read().split(b"\0")
         if b"node" in words or pid <= 1:
             return pid
+
+
+class Measures(unittest.TestCase):
+    def test_a_measure_of_failed_calls_or_of_nothing_is_refused(self):
+        from starling import bench
+
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            with mock.patch.object(bench, "noop", lambda: 1 // 0):
+                self.assertRaises(ZeroDivisionError, bench.Pool("threads", pool).calls, 3)
+        for option in ("--nodes", "--slots", "--levels"):
+            with mock.patch("sys.stderr", io.StringIO()) as told:
+                self.assertRaises(SystemExit, bench.main, [option, "0"])
+            self.assertIn("at least 1", told.getvalue())
 
 
 @unittest.skipIf(_missing is not None, _missing)

@@ -1,12 +1,18 @@
 """Calls that submit calls, with this process as the node."""
 
 import json
+import os
 import pickle
 import sys
+import tempfile
+import threading
 import unittest
+from unittest import mock
 
 from tests import node
+import starling
 from starling._worker import wire
+from starling._worker.worker import Worker
 
 
 def factorial(n):
@@ -95,10 +101,66 @@ def in_a_thread():
         return pool.submit(client.submit, abs, 1).exception(5).args
 
 
+def in_an_executor(n):
+    import concurrent.futures
+    import starling
+
+    with starling.Executor(2) as pool:
+        first = pool.submit(abs, -7)
+        ended = [first.result(timeout=10), sorted(pool.map(abs, range(-n, 0)))]
+        late = [pool.submit(abs, -k) for k in range(3)]
+        done, _ = concurrent.futures.wait(late[:1], timeout=10)
+        ended.append(len(done))
+        unread = pool.submit(abs, -9)
+    return ended + [unread.done(), unread.result()]
+
+
+def uses_the_client_of_another_call(n):
+    import starling
+
+    kept = starling.context()
+    if n == 0:
+        try:
+            return kept["client"].submit(abs, -1)
+        except RuntimeError as error:
+            # A release is of the call that has made the client.
+            kept["client"]._forget(kept.pop("local"))
+            kept["client"]._release()
+            return str(error)
+    client = kept["client"] = starling.Client()
+    kept["local"] = client.submit(abs, -1)._local
+    return client.submit(uses_the_client_of_another_call, n - 1).result()
+
+
+def waits_twice():
+    import starling
+
+    client = starling.Client()
+    return [client.submit(abs, -1).result(), client.submit(abs, -2).result()]
+
+
 def cannot_come_back():
     import starling
 
-    return starling.Client().submit(abs, 1)
+    return {"future": starling.Client().submit(abs, 1)}
+
+
+def detaches():
+    import starling
+
+    starling.Client().detach()
+
+
+def loses_its_job():
+    import starling
+
+    found = []
+    for _ in range(2):
+        try:
+            starling.Client().submit(abs, 1).result(timeout=10)
+        except starling.ClusterError as error:
+            found.append(str(error))
+    return found
 
 
 # The functions of this module travel by value, as those of a script do.
@@ -113,6 +175,7 @@ class Host:
         self.specs, self.functions, self.tasks, self.rests = [], {}, {}, []
         self.waiting, self.depth, self.deepest = [], 0, 0
         self.is_stuck = False
+        self.asked = []
 
     def run(self, function, *args):
         key = self.worker.learn(function)
@@ -142,6 +205,7 @@ class Host:
 
     def ask(self, number, seq, fields, data):
         what = fields["ask"]
+        self.asked.append((number, what))
         if what == "open":
             self.answer(number, seq, {"job": 5})
         elif what == "spec":
@@ -164,10 +228,12 @@ class Host:
     def rest(self, number, rests):
         self.rests.append(rests)
         if not rests or self.is_stuck:
-            body = wire.GO_BODY.pack(number, rests)
-            self.worker.send(wire.record(wire.GO, body))
+            self.go(number, rests)
         elif self.answers:
             self.run_waiting()
+
+    def go(self, number, is_stuck=False):
+        self.worker.send(wire.record(wire.GO, wire.GO_BODY.pack(number, is_stuck)))
 
     def run_waiting(self):
         while self.waiting:
@@ -248,11 +314,95 @@ class NestedTest(unittest.TestCase):
         self.assertEqual(Host(self.worker).run(keeps_its_client).value, "submitted")
         self.assertEqual(Host(self.worker).run(keeps_its_client).value, "the client is closed")
 
+    def test_an_executor_in_a_call_brings_ends(self):
+        result = Host(self.worker).run(in_an_executor, 9)
+        self.assertEqual(result.status, wire.OK, result.values)
+        self.assertEqual(result.value, [7, list(range(1, 10)), 1, True, 9])
+
+    def test_requests_are_those_of_the_call_that_made_the_client(self):
+        host = Host(self.worker, on_top=True)
+        text = host.run(uses_the_client_of_another_call, 1).value
+        self.assertIn("belongs to a call that waits", text)
+        self.assertEqual({number for number, what in host.asked if what == "release"}, {1})
+
+    def test_a_go_that_fails_a_wait_and_crosses_its_end_is_no_slot(self):
+        host = Host(self.worker)
+        rest = Host.rest
+        went_on = []
+
+        def crossing(number, rests):
+            rest(host, number, rests)
+            if rests and len(host.rests) == 1:
+                self.worker.send(wire.record(wire.GO, wire.GO_BODY.pack(number, 1)))
+
+        def late(number, rests):
+            if len(host.rests) < 3:
+                return crossing(number, rests)
+            host.rests.append(rests)
+            threading.Timer(0.3, lambda: (went_on.append(1), host.go(number))).start()
+
+        host.rest = late
+        self.assertEqual(host.run(waits_twice).value, [1, 2])
+        self.assertEqual(host.rests, [True, False, True, False])
+        self.assertEqual(went_on, [1], "the second wait has its own GO")
+
+    def test_calls_of_calls_have_the_init_and_the_memory_of_the_runtime(self):
+        with tempfile.TemporaryDirectory() as directory:
+            mark = os.path.join(directory, "mark")
+
+            def init():
+                with open(mark, "a") as file:
+                    file.write("x")
+
+            runtime = starling.Runtime(init=init, memory="1MiB")
+            host = Host(self.worker)
+            self.assertEqual(host.run(runtime._wrapped(both_ways), 2).value, ([0, 1], [1]))
+            # Once in the worker, and once here, where its calls run.
+            self.assertEqual(os.path.getsize(mark), 2)
+        self.assertEqual([spec["options"]["memory_bytes"] for spec in host.specs], [1 << 20] * 2)
+        self.assertEqual({spec["runtime"] for spec in host.specs}, {None})
+        host = Host(self.worker)
+        host.run(both_ways, 2)
+        self.assertEqual(host.specs[0]["options"]["memory_bytes"], 0, "another call has its own")
+
     def test_wrong_use_is_an_exception(self):
         self.assertIn("only the main thread", Host(self.worker).run(in_a_thread).value[0])
         result = Host(self.worker).run(cannot_come_back)
         self.assertEqual(result.status, wire.RAISED)
+        self.assertIn("at result['future'] (a Future)", result.error["text"])
         self.assertIn("a future can be pickled only", result.error["text"])
+        self.assertIn("cannot detach", Host(self.worker).run(detaches).error["text"])
+
+    def test_a_lost_job_fails_later_clients_too(self):
+        host = Host(self.worker)
+
+        def lost(number, rests):
+            if not host.rests:
+                host.answer(number, 0, {"lost": "the home is gone"})
+            host.rests.append(rests)
+            if not rests:
+                host.go(number)
+
+        host.rest = lost
+        self.assertEqual(host.run(loses_its_job).value, ["the home is gone"] * 2)
+
+
+class Frames(unittest.TestCase):
+    def test_an_interrupt_waits_for_the_end_of_a_frame(self):
+        worker = Worker.__new__(Worker)
+        worker.word, worker.in_call, worker.child = [5, 0, 0, 5], True, 0
+        worker.in_frame = worker.is_late = worker.alarm = False
+        worker.out, worker.out_bytes, written = [], 0, []
+
+        def halves(_fd, data):
+            written.append(data[:9])
+            worker.interrupted(2, None)
+            written.append(data[9:])
+
+        with mock.patch.object(wire, "write_all", halves), self.assertRaises(KeyboardInterrupt):
+            worker.send(b"a record")
+        self.assertEqual(b"".join(written)[4:], b"a record")
+        self.assertFalse(worker.in_frame)
 
 
 def polls_not():

@@ -32,6 +32,9 @@ pub(crate) struct KeptRow {
     /// More than these are declared, and were not counted.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     more: bool,
+    /// Some homes did not answer: more of the declared ones may be there.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    incomplete: bool,
     files: Vec<String>,
     /// The command that copies them.
     fetch: String,
@@ -47,13 +50,19 @@ impl KeptRow {
             return None;
         }
         if jobs::counts(state).done == state.total {
-            return Some(Self::new(state.job, &kept, more, |_| true));
+            return Some(Self::new(state.job, &kept, (more, false), |_| true));
         }
         let made = Made::read(client, job, &kept.iter().map(KeptOutput::task).collect()).await;
-        Some(Self::new(state.job, &kept, more, |task| made.is_done(task)))
+        let partly = (more, !made.is_complete);
+        Some(Self::new(state.job, &kept, partly, |task| made.is_done(task)))
     }
 
-    fn new(job: u64, kept: &[KeptOutput], more: bool, is_done: impl Fn(LocalId) -> bool) -> Self {
+    fn new(
+        job: u64,
+        kept: &[KeptOutput],
+        (more, incomplete): (bool, bool),
+        is_done: impl Fn(LocalId) -> bool,
+    ) -> Self {
         let there: Vec<_> = kept.iter().filter(|output| is_done(output.task())).collect();
         let names = there.iter().take(NAMES_LISTED_MAX).map(|output| output.2.clone());
         Self {
@@ -61,6 +70,7 @@ impl KeptRow {
             outputs: there.len() as u64,
             declared: kept.len() as u64,
             more,
+            incomplete,
             files: names.collect(),
             fetch: format!("starling job fetch {job} --output DIR"),
         }
@@ -71,17 +81,24 @@ impl KeptRow {
         let Self { job, outputs, declared, fetch, .. } = self;
         if *outputs == 0 {
             let results = number_of(*declared, "result");
+            if self.incomplete {
+                return format!(
+                    "job {job} has {results}, but the homes of their tasks did not answer; \
+                     '{fetch}' copies those that are there"
+                );
+            }
             return format!("job {job} kept none of its {results}: their tasks are not done");
         }
+        let is_partial = self.more || self.incomplete;
         let mut names: Vec<String> = self.files.iter().take(NAMES_TOLD_MAX).cloned().collect();
         let unnamed = outputs - names.len() as u64;
-        match (unnamed, self.more) {
+        match (unnamed, is_partial) {
             (0, false) => {}
             (0, true) => names.push("and more".to_owned()),
             (unnamed, false) => names.push(format!("and {} more", count(unnamed))),
             (unnamed, true) => names.push(format!("and at least {} more", count(unnamed))),
         }
-        let at_least = if self.more { "at least " } else { "" };
+        let at_least = if is_partial { "at least " } else { "" };
         let of = match outputs == declared {
             true => number_of(*outputs, "result"),
             false => format!("{} of {}", count(*outputs), number_of(*declared, "result")),
@@ -108,7 +125,10 @@ mod tests {
     fn a_line_names_results_and_the_verb_that_fetches_them() {
         let text = r#"[[0,0,"a"],[1,0,"b"],[1,1,"c"]]"#;
         let kept: Vec<KeptOutput> = serde_json::from_str(text).unwrap();
-        let row = |more, done: &[u64]| KeptRow::new(7, &kept, more, |task| done.contains(&task.0));
+        let partly = |partly: (bool, bool), done: &[u64]| {
+            KeptRow::new(7, &kept, partly, |task| done.contains(&task.0))
+        };
+        let row = |more, done: &[u64]| partly((more, false), done);
         let fetch = "'starling job fetch 7 --output DIR' copies them";
         let line = row(false, &[0, 1]).line();
         assert_eq!(line, format!("job 7 keeps 3 results in the cluster: a, b, c; {fetch}"));
@@ -119,13 +139,19 @@ mod tests {
         assert_eq!(line, format!("{expected}; {fetch}"));
         let line = row(false, &[]).line();
         assert_eq!(line, "job 7 kept none of its 3 results: their tasks are not done");
+        let line = partly((false, true), &[]).line();
+        let unknown = "job 7 has 3 results, but the homes of their tasks did not answer";
+        assert!(line.starts_with(unknown), "{line}");
+        let line = partly((false, true), &[1]).line();
+        let expected = "job 7 keeps at least 2 of 3 results in the cluster: b, c, and more";
+        assert_eq!(line, format!("{expected}; {fetch}"));
     }
 
     #[test]
     fn many_names_are_counted() {
         let text: Vec<String> = (0..8).map(|n| format!("[{n},0,\"f{n}\"]")).collect();
         let kept: Vec<KeptOutput> = serde_json::from_str(&format!("[{}]", text.join(","))).unwrap();
-        let line = KeptRow::new(1, &kept, false, |_| true).line();
+        let line = KeptRow::new(1, &kept, (false, false), |_| true).line();
         assert!(line.contains("keeps 8 results in the cluster: f0, f1, f2, f3, f4, and 3 more;"));
     }
 }

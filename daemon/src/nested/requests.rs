@@ -1,7 +1,8 @@
 //! The requests of a call. Their form is in `docs/worker-protocol.md`.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,7 @@ use super::session::{self, Session};
 use super::{Answers, Failure, Host};
 
 /// Larger answers go as files.
-const INLINE_BYTES_MAX: usize = 64 << 10;
+const INLINE_BYTES_MAX: u64 = 64 << 10;
 /// The time that nodes have to report their state.
 const NODES_TIMEOUT: Duration = Duration::from_secs(2);
 /// The specs of one call.
@@ -32,7 +33,6 @@ enum Asked {
     Open { name: String },
     Spec(Box<SpecFields>),
     Append { spec: usize, parents: Vec<(u64, u32)> },
-    Room,
     Flush,
     Release { locals: Vec<u64> },
     Cancel { locals: Vec<u64> },
@@ -73,7 +73,7 @@ struct OptionFields {
     replicas: u32,
 }
 
-type Answered = Result<(Value, Vec<u8>), Failure>;
+type Answered = Result<CallAnswer, Failure>;
 
 /// Begins a request. Appends and specs are done when this returns.
 pub(super) fn begin(
@@ -91,28 +91,44 @@ pub(super) fn begin(
     };
     let now = match asked {
         Asked::Spec(fields) => spec(session, &request.spec, *fields, &request.data),
-        Asked::Append { spec, parents } => append(session, spec, parents, request.data),
+        Asked::Append { spec, parents } => {
+            let added = append(session, spec, parents, request.data);
+            if added.is_ok() {
+                let session = Rc::clone(session);
+                tokio::task::spawn_local(async move {
+                    // So the call cannot run ahead of what is stored.
+                    tell(&answers, room(&session).await.and(added));
+                });
+                return;
+            }
+            added
+        }
         asked => {
             let (host, session) = (Rc::clone(host), Rc::clone(session));
             tokio::task::spawn_local(async move {
                 let told = answers.clone();
-                match later(host, session, asked, request.data, told).await {
-                    Ok((json, data, job)) => answer(&answers, &json, data, job),
-                    Err(failure) => answers.fail(&failure),
-                }
+                tell(&answers, later(host, session, asked, request.data, told).await);
             });
             return;
         }
     };
-    match now {
-        Ok((json, data)) => answer(&answers, &json, data, None),
+    tell(&answers, now);
+}
+
+async fn room(session: &Session) -> Result<(), Failure> {
+    Ok(session.job()?.room().await?)
+}
+
+fn tell(answers: &Answers, answered: Answered) {
+    match answered {
+        Ok(answer) => answers.tell(answer),
         Err(failure) => answers.fail(&failure),
     }
 }
 
-fn answer(answers: &Answers, json: &Value, data: Vec<u8>, job: Option<JobId>) {
-    let json = json.to_string().into_bytes();
-    answers.tell(CallAnswer { json, data, job, is_news: false });
+/// An answer without bytes.
+fn plain(json: &Value) -> CallAnswer {
+    CallAnswer { json: json.to_string().into_bytes(), ..CallAnswer::default() }
 }
 
 fn spec(session: &Session, of_call: &wire::Spec, fields: SpecFields, body: &[u8]) -> Answered {
@@ -138,6 +154,7 @@ fn spec(session: &Session, of_call: &wire::Spec, fields: SpecFields, body: &[u8]
         body: body.to_vec().into(),
         body_codec: codec::RAW.into(),
         codec: codec::PICKLE.into(),
+        nested: true,
         ..Default::default()
     };
     let options = fields.options;
@@ -162,7 +179,7 @@ fn spec(session: &Session, of_call: &wire::Spec, fields: SpecFields, body: &[u8]
         ..Default::default()
     };
     specs.push(Arc::new(spec));
-    Ok((json!({ "spec": specs.len() - 1 }), Vec::new()))
+    Ok(plain(&json!({ "spec": specs.len() - 1 })))
 }
 
 /// The request of a call; empty: cpus alone.
@@ -185,10 +202,8 @@ fn append(session: &Session, spec: usize, parents: Vec<(u64, u32)>, payload: Vec
     let task = NewTask { payload: payload.into(), parents, ..NewTask::default() };
     let local = job.append(&spec, task)?;
     session.note_open(local);
-    Ok((json!({ "local": local.0 }), Vec::new()))
+    Ok(plain(&json!({ "local": local.0 })))
 }
-
-type AnsweredLater = Result<(Value, Vec<u8>, Option<JobId>), Failure>;
 
 async fn later(
     host: Rc<Host>,
@@ -196,19 +211,17 @@ async fn later(
     asked: Asked,
     data: Vec<u8>,
     answers: Answers,
-) -> AnsweredLater {
+) -> Answered {
     if let Asked::Open { name } = asked {
         let job = session::open(host, session, name, answers).await?;
-        return Ok((json!({ "job": job.0 }), Vec::new(), Some(job)));
+        return Ok(CallAnswer { job: Some(job), ..plain(&json!({ "job": job.0 })) });
     }
-    let (json, data) = of_job(&host, &session, asked, data).await?;
-    Ok((json, data, None))
+    of_job(&host, &session, asked, data).await
 }
 
 async fn of_job(host: &Host, session: &Session, asked: Asked, data: Vec<u8>) -> Answered {
     let locals = |locals: Vec<u64>| locals.into_iter().map(LocalId).collect::<Vec<_>>();
     let json = match asked {
-        Asked::Room => session.job()?.room().await.map(|()| json!({}))?,
         Asked::Flush => session.job()?.flush().await.map(|()| json!({}))?,
         Asked::Release { locals: of } => {
             session.job()?.release(&locals(of)).await.map(|()| json!({}))?
@@ -238,7 +251,7 @@ async fn of_job(host: &Host, session: &Session, asked: Asked, data: Vec<u8>) -> 
         }
         asked => explained(host, session, asked).await?,
     };
-    Ok((json, Vec::new()))
+    Ok(plain(&json))
 }
 
 async fn explained(host: &Host, session: &Session, asked: Asked) -> Result<Value, Failure> {
@@ -277,12 +290,13 @@ async fn nodes(host: &Host) -> Result<Value, Failure> {
 async fn fetch(host: &Host, session: &Session, local: u64, attempt: u64, node: NodeId) -> Answered {
     let task = TaskId::new(session.job()?.id().0, local);
     let object = ObjectId { task, attempt: Attempt(attempt), output: 0 };
-    let read = host.client().await?.read_object(node, object).await;
-    let data = read.map_err(|error| match error {
+    let path = host.new_file();
+    let read = host.client().await?.fetch_object(node, object, &path).await;
+    let size_bytes = read.map_err(|error| match error {
         ClientError::Refused(text) => Failure { class: "ResultLost", text },
         error => error.into(),
     })?;
-    send(host, data.to_vec())
+    send(path, size_bytes)
 }
 
 async fn printed(
@@ -293,28 +307,73 @@ async fn printed(
     stderr: bool,
 ) -> Answered {
     let filter = StreamFilter { tasks: vec![local], stderr, ..StreamFilter::default() };
-    let mut attempts: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-    let see = |piece: StreamPiece| -> Result<(), ClientError> {
-        attempts.entry(piece.attempt.0).or_default().extend_from_slice(&piece.data);
-        Ok(())
-    };
-    host.client().await?.streams(node, session.job()?.id(), &filter, see).await?;
-    send(host, attempts.pop_last().map(|(_, data)| data).unwrap_or_default())
+    let (client, job) = (host.client().await?, session.job()?.id());
+    let mut last = LastAttempt::new(host.new_file())?;
+    let read = client.streams(node, job, &filter, |piece: StreamPiece| last.add(&piece)).await;
+    match read {
+        Ok(()) => send(last.path, last.size_bytes),
+        Err(failure) => {
+            let _ = std::fs::remove_file(&last.path);
+            Err(failure)
+        }
+    }
 }
 
-/// Bytes for the worker, as a file if they are many. The worker removes it.
-fn send(host: &Host, data: Vec<u8>) -> Answered {
-    if data.len() <= INLINE_BYTES_MAX {
-        return Ok((json!({}), data));
+/// A file of what the last attempt of a task has printed.
+struct LastAttempt {
+    path: PathBuf,
+    file: File,
+    attempt: Attempt,
+    size_bytes: u64,
+}
+
+impl LastAttempt {
+    fn new(path: PathBuf) -> Result<Self, Failure> {
+        let file = File::create_new(&path).map_err(|error| unwritten(&path, &error))?;
+        Ok(Self { path, file, attempt: Attempt(0), size_bytes: 0 })
     }
-    let name = format!("nested-{}", FILES.fetch_add(1, Ordering::Relaxed));
-    let path = host.results.join(name);
+
+    /// Pieces of one attempt come in their order; those of several attempts may be mixed.
+    fn add(&mut self, piece: &StreamPiece) -> Result<(), Failure> {
+        if piece.attempt < self.attempt {
+            return Ok(());
+        }
+        let written = if piece.attempt > self.attempt {
+            (self.attempt, self.size_bytes) = (piece.attempt, 0);
+            self.file.set_len(0).and_then(|()| self.file.rewind())
+        } else {
+            Ok(())
+        };
+        self.size_bytes += piece.data.len() as u64;
+        let written = written.and_then(|()| self.file.write_all(&piece.data));
+        written.map_err(|error| unwritten(&self.path, &error))
+    }
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
+    let text = format!("cannot write {}: {error}", path.display());
+    Failure { class: "ClusterError", text }
+}
+
+/// The bytes of a file for the worker. It removes the file if they are many.
+fn send(path: PathBuf, size_bytes: u64) -> Answered {
+    if size_bytes > INLINE_BYTES_MAX {
+        return Ok(CallAnswer { file: Some(path.clone()), ..plain(&json!({ "path": path })) });
+    }
+    let data = std::fs::read(&path);
+    let _ = std::fs::remove_file(&path);
     let failed = |error: std::io::Error| Failure {
         class: "ClusterError",
-        text: format!("cannot write {}: {error}", path.display()),
+        text: format!("cannot read {}: {error}", path.display()),
     };
-    std::fs::write(&path, data).map_err(failed)?;
-    Ok((json!({ "path": path }), Vec::new()))
+    Ok(CallAnswer { data: data.map_err(failed)?, ..plain(&json!({})) })
+}
+
+impl Host {
+    /// The path of a new file for an answer.
+    fn new_file(&self) -> PathBuf {
+        self.results.join(format!("nested-{}", FILES.fetch_add(1, Ordering::Relaxed)))
+    }
 }
 
 /// The bytes of a file that a worker has written for its node, which removes it.
@@ -365,11 +424,34 @@ mod tests {
             "runtime": null, "function": "00112233445566778899aabbccddeeff", "inputs": 1,
         });
         let fields = serde_json::from_value(fields).unwrap();
-        let (json, _) = spec(&session, &of_call, fields, b"body").unwrap();
-        assert_eq!(json, json!({ "spec": 0 }));
+        let answer = spec(&session, &of_call, fields, b"body").unwrap();
+        assert_eq!(answer.json, br#"{"spec":0}"#);
         let made = session.specs.borrow()[0].clone();
         assert_eq!(made.priority, 5);
         let Some(wire::spec::Body::Call(call)) = &made.body else { panic!("no call") };
         assert_eq!(call.runtime.as_ref().unwrap().argv, argv);
+        assert!(call.nested, "another call may wait for it");
+    }
+
+    #[test]
+    fn an_answer_with_many_bytes_is_a_file_of_the_last_attempt() {
+        let directory = tempfile::tempdir().unwrap();
+        let piece = |attempt, data: &'static [u8]| StreamPiece {
+            attempt: Attempt(attempt),
+            data: data.into(),
+            ..StreamPiece::default()
+        };
+        let path = directory.path().join("nested-1");
+        let mut last = LastAttempt::new(path.clone()).unwrap();
+        for (attempt, data) in [(1, &b"early"[..]), (2, b"la"), (1, b"more"), (2, b"te")] {
+            last.add(&piece(attempt, data)).unwrap();
+        }
+        let answer = send(last.path, last.size_bytes).unwrap();
+        assert_eq!((answer.data, answer.file), (b"late".to_vec(), None));
+        assert!(!path.exists(), "few bytes go with the answer");
+        std::fs::write(&path, vec![b'x'; 65_537]).unwrap();
+        let answer = send(path.clone(), 65_537).unwrap();
+        assert_eq!((answer.data.len(), answer.file), (0, Some(path.clone())));
+        assert!(path.exists());
     }
 }

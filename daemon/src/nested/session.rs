@@ -74,10 +74,16 @@ pub(super) async fn open(
     let name = format!("{name} (calls of {}, job {})", task.local, task.job.0);
     let job = client.open_job(OpenOptions { name, settings, ..OpenOptions::default() }).await?;
     let id = job.id();
-    client.kv().insert(&session.note(), id.0.to_string().as_bytes()).await?;
-    if session.job.set(job.clone()).is_err() || session.has_ended.get() {
-        // The call has ended, or another request of it was faster.
-        client.cancel(id, &[]).await?;
+    let noted = client.kv().insert(&session.note(), id.0.to_string().as_bytes()).await;
+    let is_late = session.has_ended.get();
+    if noted.is_err() || is_late || session.job.set(job.clone()).is_err() {
+        // The call has ended, or another request of it was faster. Nothing else ends this job.
+        let cancelled = client.cancel(id, &[]).await;
+        if is_late {
+            remove_note(client, &session, id).await;
+        }
+        noted?;
+        cancelled?;
         let job = session.job.get();
         return job.map(OpenJob::id).ok_or_else(|| Failure::value("the call has ended"));
     }
@@ -116,6 +122,15 @@ async fn cancel_former(client: &Client, session: &Session) -> Result<(), Failure
         let _ = client.cancel(JobId(former), &[]).await;
     }
     Ok(())
+}
+
+/// The job has ended. The note may be that of the next attempt by now, here or on another node. A
+/// note that stays is harmless: the next attempt cancels a job that has ended.
+async fn remove_note(client: &Client, session: &Session, job: JobId) {
+    let noted = client.kv().lookup(&session.note()).await;
+    if matches!(noted, Ok(Some(noted)) if *noted.bytes == *job.0.to_string().as_bytes()) {
+        let _ = client.kv().remove(&session.note()).await;
+    }
 }
 
 /// Sends ends to the worker, in records of bounded size.
@@ -163,7 +178,6 @@ pub(super) async fn end(host: Rc<Host>, session: Rc<Session>) {
         false => client.cancel(job.id(), &[]).await.map(drop),
     };
     if ended.is_ok() {
-        // The note is harmless: the next attempt of the task cancels a job that has ended.
-        let _ = client.kv().remove(&session.note()).await;
+        remove_note(client, &session, job.id()).await;
     }
 }

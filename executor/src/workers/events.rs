@@ -17,8 +17,9 @@ use crate::executor::AttemptOutcome;
 use crate::limits::STOP_WAIT_MAX;
 use crate::spawner::wire::Report;
 
-/// A call counts as the cause if its workers end that often before it begins.
-const RESTARTS_MAX: u8 = 3;
+/// A call counts as the cause if its workers end that often before it begins. A call whose workers
+/// ended that often under its own calls gets no more of them on top.
+pub(super) const RESTARTS_MAX: u8 = 3;
 /// The bytes of a dead worker's last printed text that are kept.
 const LAST_PRINTED_BYTES: usize = 1 << 20;
 
@@ -312,22 +313,14 @@ impl Pool {
         if !worker.was_ready && worker.interrupted.is_none() {
             self.note_bad_start(&worker);
         }
-        let running = worker.files.running();
-        let is_charged = |call: &Call| match running {
-            // A worker that names no call runs the first.
-            None => true,
-            Some(0) => worker.interrupted.is_some() || call.restarts >= RESTARTS_MAX,
-            Some(running) => call.number == running || call.restarts >= RESTARTS_MAX,
-        };
-        let charged = worker.calls.front().is_some_and(|call| is_charged(call));
-        let first = if charged { worker.calls.pop_front() } else { None };
+        let charged = charged(&worker).and_then(|place| worker.calls.remove(place));
         // In their order, before all calls that came later.
         while let Some(mut call) = worker.calls.pop_back() {
             self.leave_nested(&mut call, true);
             (call.restarts, call.sent) = (call.restarts.saturating_add(1), None);
             self.queue.push_front(call);
         }
-        if let Some(mut call) = first {
+        if let Some(mut call) = charged {
             self.leave_nested(&mut call, false);
             let [stdout, stderr] = worker.files.printed(LAST_PRINTED_BYTES);
             call.print(&self.shared, false, &stdout);
@@ -376,12 +369,32 @@ impl Pool {
     }
 }
 
-/// Removes the large results of a worker that has ended.
+/// The place of the call that has ended a worker with itself; `None`: no call has.
+fn charged(worker: &Worker) -> Option<usize> {
+    let was_interrupted = worker.interrupted.is_some();
+    let of_running = match worker.files.running() {
+        // A worker that names no call runs the first.
+        None => Some(0),
+        Some(0) => was_interrupted.then_some(0),
+        // The calls before it were sent to its worker, and have not begun. An interrupt is for the
+        // first call.
+        Some(running) => worker
+            .calls
+            .iter()
+            .position(|call| call.number == running)
+            .filter(|place| *place == 0 || !was_interrupted),
+    };
+    let is_suspect = worker.calls.front().is_some_and(|call| call.restarts >= RESTARTS_MAX);
+    of_running.or(is_suspect.then_some(0))
+}
+
+/// Removes the large results of a worker that has ended, and what it has written for its node.
 fn remove_results(results: &Path, pid: i32) {
-    let start = format!("{pid}.");
+    let starts = [format!("{pid}."), format!("ask-{pid}.")];
     let Ok(entries) = std::fs::read_dir(results) else { return };
     for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&start) {
+        let name = entry.file_name();
+        if starts.iter().any(|start| name.to_string_lossy().starts_with(start)) {
             let _ = std::fs::remove_file(entry.path());
         }
     }
@@ -396,7 +409,7 @@ mod tests {
         let name = format!("starling-results-{}", std::process::id());
         let results = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&results).unwrap();
-        for name in ["12.1.0", "12.2.0", "123.1.0", "function-12.1"] {
+        for name in ["12.1.0", "12.2.0", "123.1.0", "function-12.1", "ask-12.1", "ask-123.1"] {
             std::fs::write(results.join(name), b"x").unwrap();
         }
         remove_results(&results, 12);
@@ -405,6 +418,6 @@ mod tests {
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         left.sort();
         std::fs::remove_dir_all(&results).unwrap();
-        assert_eq!(left, ["123.1.0", "function-12.1"]);
+        assert_eq!(left, ["123.1.0", "ask-123.1", "function-12.1"]);
     }
 }

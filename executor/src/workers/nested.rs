@@ -4,14 +4,19 @@
 //! A call that waits has given its slot back, so another call starts. It gets a process of its own
 //! as long as the node has fewer than its limit. At the limit a process that waits runs calls of
 //! its own call itself. If nothing of that helps, one wait ends with an error.
+//!
+//! No call waits for one that a client has submitted. At the limit such a call stays in the queue.
+//! It gives its slot back as well, so that calls of calls can have it.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proto::{Attempt, JobId, TaskId, wire};
 
-use super::call::Call;
+use super::call::{Call, spec_of};
+use super::events::RESTARTS_MAX;
 use super::pool::Pool;
 use super::wire::Malformed;
 use super::worker::{Stage, Why, Worker};
@@ -21,6 +26,10 @@ use crate::table::Key;
 const PROCESSES_PER_SLOT: usize = 2;
 /// With all processes waiting for this time, and calls that none of them may run, one more starts.
 const STUCK_MAX: Duration = Duration::from_millis(500);
+/// The queued calls of a node that have given their slots back.
+const QUEUED_RESTING_MAX: usize = 1024;
+/// The files of answers that a call may have left are looked at when they are this many.
+const FILES_KEPT: usize = 64;
 /// The calls that one process runs on top of one another.
 const STACK_MAX: usize = 128;
 
@@ -45,6 +54,8 @@ pub struct CallAnswer {
     pub data: Vec<u8>,
     /// The job of the call's own calls, once it is open.
     pub job: Option<JobId>,
+    /// A file that `json` names. The worker removes it.
+    pub file: Option<PathBuf>,
     /// The answer ends no request.
     pub is_news: bool,
 }
@@ -71,8 +82,27 @@ pub(super) struct Nested {
     pub(super) rests: Option<Instant>,
     /// It wants its slot again.
     returns: bool,
+    /// Files of answers. Those that the call has not removed go with it.
+    files: Vec<PathBuf>,
     /// It or a call below it was cancelled: it is interrupted once it is the first.
     pub(super) ends: bool,
+}
+
+impl Nested {
+    fn take_answer(&mut self, answer: &CallAnswer) {
+        self.job = answer.job.or(self.job);
+        if let Some(file) = &answer.file {
+            if self.files.len() >= FILES_KEPT {
+                self.files.retain(|file| file.exists());
+            }
+            self.files.push(file.clone());
+        }
+    }
+}
+
+/// Removes the file of an answer. Mostly the worker has done it.
+fn remove(file: &Path) {
+    let _ = std::fs::remove_file(file);
 }
 
 impl Worker {
@@ -112,16 +142,16 @@ impl Pool {
 
     /// Passes an answer on, unless the call has ended.
     pub(super) fn answer(&mut self, number: u64, seq: u64, answer: &CallAnswer) {
-        let holds = |worker: &Worker| worker.calls.iter().any(|call| call.number == number);
-        let Some((&id, worker)) = self.workers.iter_mut().find(|(_, it)| holds(it)) else { return };
-        if let Some(job) = answer.job
-            && let Some(call) = worker.calls.iter_mut().find(|call| call.number == number)
-        {
-            call.nested.job = Some(job);
+        for (&id, worker) in &mut self.workers {
+            let call = worker.calls.iter_mut().find(|call| call.number == number);
+            let Some(call) = call else { continue };
+            call.nested.take_answer(answer);
+            let seq = if answer.is_news { 0 } else { seq };
+            worker.outgoing.answer(number, seq, &answer.json, &answer.data);
+            self.write_more(id);
+            return;
         }
-        let seq = if answer.is_news { 0 } else { seq };
-        worker.outgoing.answer(number, seq, &answer.json, &answer.data);
-        self.write_more(id);
+        answer.file.iter().for_each(|file| remove(file));
     }
 
     /// A call waits for its calls, or wants to go on.
@@ -137,7 +167,7 @@ impl Pool {
         let call = call.ok_or(Malformed("a wait of a call that it does not have"))?;
         let key = call.key;
         if rests {
-            call.nested.rests = Some(now);
+            (call.nested.rests, call.nested.returns) = (Some(now), false);
         } else if call.nested.rests.is_some() {
             call.nested.returns = true;
         } else {
@@ -173,6 +203,7 @@ impl Pool {
     pub(super) fn leave_nested(&self, call: &mut Call, starts_again: bool) {
         let nested = std::mem::take(&mut call.nested);
         let (task, attempt) = call.key;
+        nested.files.iter().for_each(|file| remove(file));
         if let (true, Some(host)) = (nested.asked, &self.shared.config.host) {
             host.ended(task, attempt);
         }
@@ -189,14 +220,13 @@ impl Pool {
         if has_room || self.workers.values().any(is_coming) {
             return Err(call);
         }
-        let job = Some(call.key.0.job);
+        let job = call.key.0.job;
         let fits = |worker: &Worker| {
             worker.stage == Stage::Ready
                 && worker.runtime == call.runtime
                 && worker.interrupted.is_none()
                 && worker.calls.len() < STACK_MAX
-                && worker.rests()
-                && worker.calls.front().is_some_and(|first| first.nested.job == job)
+                && worker.calls.front().is_some_and(|first| first.takes_calls_of(job))
         };
         let Some((&id, _)) = self.workers.iter().find(|(_, it)| fits(it)) else { return Err(call) };
         self.hand_over(id, call);
@@ -233,11 +263,17 @@ impl Pool {
             self.stuck = None; // A call runs, and will end or wait.
             return false;
         }
-        let since = *self.stuck.get_or_insert(now);
-        if now < since + STUCK_MAX {
+        let rested = self.queue.iter().filter(|call| call.has_yielded()).count();
+        let is_awaited = self.is_awaited();
+        // Each wait is longer than the one before, since each takes further calls to this node.
+        let wait = if is_awaited { STUCK_MAX } else { STUCK_MAX * (1 + rested as u32) };
+        if now < *self.stuck.get_or_insert(now) + wait {
             return false;
         }
         self.stuck = None;
+        if rested < QUEUED_RESTING_MAX && (self.rest_queued(now) || !is_awaited) {
+            return false;
+        }
         // Twice the limit, so that calls of other runtimes and jobs may end the waits.
         if lives < 2 * PROCESSES_PER_SLOT * slots + 4 {
             return true;
@@ -246,17 +282,46 @@ impl Pool {
         false
     }
 
-    /// All processes wait, and none of them may run what should start: one wait ends in an error.
+    /// Queued calls that no call waits for give their slots back. False: none has one.
+    fn rest_queued(&mut self, now: Instant) -> bool {
+        let mut keys = Vec::new();
+        for call in &mut self.queue {
+            if !call.is_nested() && call.nested.rests.is_none() {
+                call.nested.rests = Some(now);
+                keys.push(call.key);
+            }
+        }
+        keys.iter().for_each(|key| self.tell_host(*key, true));
+        !keys.is_empty()
+    }
+
+    /// A call goes to a worker. If it had given its slot back, it has one again sooner or later.
+    pub(super) fn leave_queue(&self, call: &mut Call) {
+        if call.nested.rests.take().is_some() {
+            self.tell_host(call.key, false);
+        }
+    }
+
+    /// Whether the queue has a call that another one may wait for.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.queue.iter().any(|call| call.is_nested())
+    }
+
+    /// All processes wait, and none of them may run what should start. A call that only wants its
+    /// slot again goes on without one; else the newest wait ends in an error.
     fn end_a_wait(&mut self, now: Instant) {
-        let since = |worker: &Worker| worker.calls.front().and_then(|call| call.nested.rests);
+        let rank = |worker: &Worker| {
+            let nested = &worker.calls.front()?.nested;
+            Some((nested.returns, nested.rests?))
+        };
         let last = self.workers.iter().filter(|(_, it)| it.interrupted.is_none());
-        let last = last.filter_map(|(id, worker)| Some((since(worker)?, *id))).max();
-        let Some((_, id)) = last else { return };
+        let last = last.filter_map(|(id, worker)| Some((rank(worker)?, *id))).max();
+        let Some(((returns, _), id)) = last else { return };
         let worker = self.workers.get_mut(&id).expect("it was just found");
         let call = worker.calls.front_mut().expect("it rests");
         let (key, number) = (call.key, call.number);
         call.went_on(now);
-        worker.outgoing.go_on(number, true);
+        worker.outgoing.go_on(number, !returns);
         self.write_more(id);
         // It goes on at once: a slot may become free only by that.
         self.tell_host(key, false);
@@ -264,6 +329,24 @@ impl Pool {
 }
 
 impl Call {
+    /// Whether a call has submitted it.
+    fn is_nested(&self) -> bool {
+        spec_of(&self.launch).nested
+    }
+
+    /// Of a queued call: it has given its slot back.
+    pub(super) fn has_yielded(&self) -> bool {
+        self.nested.rests.is_some()
+    }
+
+    /// Whether calls of this job may run on top of it.
+    fn takes_calls_of(&self, job: JobId) -> bool {
+        self.nested.rests.is_some()
+            && !self.nested.returns
+            && self.nested.job == Some(job)
+            && self.restarts < RESTARTS_MAX
+    }
+
     /// The wait has ended; its time does not count.
     fn went_on(&mut self, now: Instant) {
         let since = self.nested.rests.take();

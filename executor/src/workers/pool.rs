@@ -171,6 +171,7 @@ impl Pool {
     }
 
     pub(super) fn hand_over(&mut self, id: u64, mut call: Box<Call>) {
+        self.leave_queue(&mut call);
         let worker = self.workers.get_mut(&id).expect("found by the caller");
         let Some(function) = self.functions.get(&call.function) else {
             self.unready.push_back(call);
@@ -210,12 +211,16 @@ impl Pool {
     /// calls this.
     pub(super) fn dispatch(&mut self, now: Instant) {
         let mut left = VecDeque::new();
+        let is_awaited = self.is_awaited();
+        let yields = |call: &Call| is_awaited && call.has_yielded();
         while let Some(call) = self.queue.pop_front() {
             if !self.shared.is_wanted(call.key) {
                 continue;
             }
             if !self.functions.contains_key(&call.function) {
                 self.unready.push_back(call);
+            } else if yields(&call) {
+                left.push_back(call);
             } else if let Err(call) = self.give(call)
                 && let Err(call) = self.stack(call)
             {
@@ -227,7 +232,7 @@ impl Pool {
             self.stuck = None;
         }
         let mut wanted: BTreeMap<usize, usize> = BTreeMap::new();
-        for call in &self.queue {
+        for call in self.queue.iter().filter(|call| !yields(call)) {
             *wanted.entry(call.runtime).or_default() += 1;
         }
         for (runtime, count) in wanted {

@@ -67,6 +67,21 @@ def garbage():
     os.write(4, b"\xff" * 64)
     time.sleep(60)
 
+def waits(mark, until):
+    # Waits as for its own calls, without a slot.
+    from starling._worker import context
+    line = context._state["line"]
+    call = line.worker.word[0]
+    with open(mark, "a") as file:
+        file.write("x")
+    line.ask(call, {"ask": "open", "name": ""})
+    line.rest(call, True)
+    while not os.path.exists(until):
+        line.read(0.01)
+        if call in line.going:
+            return "stuck" if line.going.pop(call) else "went on"
+    return "ended"
+
 def flood():
     while True:
         os.write(1, b"y" * 65536)
@@ -74,7 +89,7 @@ def flood():
 "#;
 
 impl Bench {
-    fn of_functions(change: impl FnOnce(&mut ExecutorConfig)) -> Self {
+    pub(crate) fn of_functions(change: impl FnOnce(&mut ExecutorConfig)) -> Self {
         let bench = Self::with(|config| {
             config.spawner_program = Some(std::env::current_exe().unwrap());
             change(config);
@@ -83,7 +98,7 @@ impl Bench {
         bench
     }
 
-    fn call(&self, local: u64, function: &str, args: &str) -> Launch {
+    pub(crate) fn call(&self, local: u64, function: &str, args: &str) -> Launch {
         let runtime = wire::Runtime {
             directory: self.submit_dir.to_str().unwrap().to_owned(),
             ..Default::default()
@@ -110,14 +125,14 @@ impl Bench {
         self.object(local, 0)
     }
 
-    fn failed(&mut self, local: u64, function: &str, args: &str) -> Outcome {
+    pub(crate) fn failed(&mut self, local: u64, function: &str, args: &str) -> Outcome {
         let outcome = self.run(self.call(local, function, args));
         assert!(!outcome.is_done(), "{outcome:?}");
         outcome
     }
 }
 
-fn with(launch: Launch, change: impl FnOnce(&mut wire::Spec)) -> Launch {
+pub(crate) fn with(launch: Launch, change: impl FnOnce(&mut wire::Spec)) -> Launch {
     let mut spec = (*launch.spec).clone();
     change(&mut spec);
     Launch { spec: spec.into(), ..launch }

@@ -7,6 +7,7 @@ mod commands;
 mod common;
 mod death;
 mod files;
+mod nested;
 
 use std::os::unix::fs::FileTypeExt;
 

@@ -36,19 +36,19 @@ class Line:
 
     # Requests.
 
-    def tell(self, fields, data=b""):
-        """Sends a request whose answer does not matter. Returns its number."""
+    def tell(self, call, fields, data=b""):
+        """Sends a request of a call whose answer does not matter. Returns its number."""
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("in a call only the main thread submits calls and waits for them")
         self.seq += 1
         head = json.dumps(fields).encode()
-        numbers = wire.ASK_HEAD.pack(self.worker.word[0], self.seq, len(head))
+        numbers = wire.ASK_HEAD.pack(call, self.seq, len(head))
         self.worker.send(wire.record(wire.ASK, numbers + head + data))
         return self.seq
 
-    def ask(self, fields, data=b""):
-        """The answer of the node: fields and bytes."""
-        seq = self.tell(fields, data)
+    def ask(self, call, fields, data=b""):
+        """The answer of the node to a call: fields and bytes."""
+        seq = self.tell(call, fields, data)
         self.wanted.add(seq)
         try:
             while seq not in self.answers:
@@ -76,15 +76,17 @@ class Line:
     def read(self, timeout):
         """Handles the next frame; False if none comes in time."""
         buffer = self.worker.buffer
-        if timeout is not None and not wire.whole_frame(buffer):
-            if not self.poll.poll(max(0, timeout) * 1000):
+        if not wire.whole_frame(buffer):
+            # An interrupt ends this wait, but not the read of a frame.
+            if not self.poll.poll(None if timeout is None else max(0, timeout) * 1000):
                 return False
-        data = wire.read_frame(IN, buffer)
+        data = self.worker.read()
         if data is None:
             # The node has gone, and so does its worker.
             os._exit(0)
         for kind, body in wire.records(data):
             self.worker.handle(kind, body)
+        self.worker.raise_late()
         return True
 
     def answered(self, body):
@@ -120,6 +122,8 @@ class Line:
         if is_done() or timeout == 0:
             return
         core.before_wait()
+        # One of an earlier wait, which an interrupt has ended.
+        self.going.pop(core.call, None)
         self.rest(core.call, True)
         while not is_done():
             left = None if end is None else end - time.monotonic()
@@ -133,9 +137,9 @@ class Line:
                 raise Stuck()
         # An interrupted wait does not come here: the node does not want it to go on.
         self.rest(core.call, False)
-        while core.call not in self.going:
+        # A GO that fails the wait may have crossed this record, which has a GO of its own.
+        while self.going.pop(core.call, True):
             self.read(None)
-        del self.going[core.call]
 
     def rest(self, call, rests):
         self.worker.send(wire.record(wire.REST, wire.REST_BODY.pack(call, rests)))

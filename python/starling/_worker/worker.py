@@ -41,7 +41,9 @@ class Worker:
         self.rss = 0
         self.rss_ns = 0
         self.alarm = False
-        self.noting = False
+        # A frame is not whole: neither the alarm nor an interrupt may come between.
+        self.in_frame = False
+        self.is_late = False
         self.inputs = {}
         self.buffer = bytearray()
         self.cpus = 1
@@ -91,10 +93,21 @@ class Worker:
 
     def send(self, data):
         """Sends a record of the running call at once."""
-        self.noting = True
-        self.append(data)
-        self.flush()
-        self.noting = False
+        self.in_frame = True
+        try:
+            self.append(data)
+            self.flush()
+        finally:
+            self.in_frame = False
+        self.raise_late()
+
+    def read(self):
+        """The next frame for the running call; None at the end."""
+        self.in_frame = True
+        try:
+            return wire.read_frame(IN, self.buffer)
+        finally:
+            self.in_frame = False
 
     def learn(self, body):
         if len(body) < 24:
@@ -178,7 +191,7 @@ class Worker:
         retry_on = None
         try:
             context._state["head"] = head
-            self.in_call = True
+            self.in_call, self.is_late = True, False
             if self.word[3] == head[0]:
                 raise KeyboardInterrupt
             if head[6] != self.cpus * 1000:
@@ -361,12 +374,20 @@ class Worker:
             return
         if self.child:
             os.kill(self.child, signal.SIGINT)
+        elif self.in_frame:
+            self.is_late = True
         elif self.in_call:
             self.in_call = False
             raise KeyboardInterrupt
 
+    def raise_late(self):
+        """Raises an interrupt that came inside a frame, unless another call runs by now."""
+        if self.is_late and self.in_call and self.word[0] == self.word[3]:
+            self.is_late = self.in_call = False
+            raise KeyboardInterrupt
+
     def alarmed(self, _number, _frame):
-        if self.in_call and not self.noting:
+        if self.in_call and not self.in_frame:
             self.flush()
 
 

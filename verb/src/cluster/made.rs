@@ -35,13 +35,15 @@ impl Made {
                 let listed = client.raw().known_tasks(job, RECORDS_TIMEOUT, see).await;
                 return listed.unwrap_or(false);
             }
+            let mut is_complete = true;
             for &task in tasks {
                 match client.raw().explain(job, task).await {
                     Ok(told) => told.task.into_iter().for_each(|state| made.note(state)),
-                    Err(_) => return false,
+                    // The homes of other tasks may answer.
+                    Err(_) => is_complete = false,
                 }
             }
-            true
+            is_complete
         };
         let answered = tokio::time::timeout(RECORDS_TIMEOUT, asked).await;
         made.is_complete = answered.unwrap_or(false);
