@@ -17,8 +17,8 @@ use crate::executor::AttemptOutcome;
 use crate::limits::STOP_WAIT_MAX;
 use crate::spawner::wire::Report;
 
-/// A call counts as the cause if its workers end that often before it begins. A call whose workers
-/// ended that often under its own calls gets no more of them on top.
+/// A call counts as the cause if its workers end that often before it begins. If they
+/// ended that often under calls of its own, a call gets no more of these on top.
 pub(super) const RESTARTS_MAX: u8 = 3;
 /// The bytes of a dead worker's last printed text that are kept.
 const LAST_PRINTED_BYTES: usize = 1 << 20;
@@ -385,7 +385,7 @@ fn charged(worker: &Worker) -> Option<usize> {
             .filter(|place| *place == 0 || !was_interrupted),
     };
     let is_suspect = worker.calls.front().is_some_and(|call| call.restarts >= RESTARTS_MAX);
-    of_running.or(is_suspect.then_some(0))
+    of_running.or_else(|| is_suspect.then_some(0))
 }
 
 /// Removes the large results of a worker that has ended, and what it has written for its node.

@@ -10,7 +10,14 @@ use super::clock::{Clock, TRUE_PACE};
 use super::disk::{Disk, FlippedRecord};
 use super::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON};
 use super::script::Script;
-use crate::faults::kinds::pauses::Pause;
+
+/// The pause of a machine by its user.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pause {
+    pub(crate) is_asked: bool,
+    /// The node has answered: from then on it starts nothing.
+    pub(crate) holds: bool,
+}
 
 /// The slots of an attempt: none for a no-op that writes nothing.
 pub(crate) fn cpus_of(launch: &Launch) -> u32 {

@@ -9,6 +9,7 @@ use crate::checkers::{Verdict, Violation};
 use crate::faults::event_queue::SimEvent;
 use crate::faults::world::World;
 use crate::rng::SimRng;
+use crate::state::machine::Pause;
 
 /// A separate random stream, so that other draws of a seed stay as they are.
 const STREAM: u64 = 0x7061_7573_6573_0000;
@@ -20,14 +21,6 @@ const USER: ClientId = ClientId(u64::MAX);
 /// The numbers of the user's requests.
 const PAUSE: u64 = 1;
 const RESUME: u64 = 2;
-
-/// The pause of a machine.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pause {
-    is_asked: bool,
-    /// The node has answered: from then on it starts nothing.
-    holds: bool,
-}
 
 impl World {
     /// Draws pauses within `span` from now on.
