@@ -385,7 +385,7 @@ fn charged(worker: &Worker) -> Option<usize> {
             .filter(|place| *place == 0 || !was_interrupted),
     };
     let is_suspect = worker.calls.front().is_some_and(|call| call.restarts >= RESTARTS_MAX);
-    of_running.or(is_suspect.then_some(0))
+    of_running.or_else(|| is_suspect.then_some(0))
 }
 
 /// Removes the large results of a worker that has ended, and what it has written for its node.
