@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use client::{ClientError, NewTask, Parent, StreamFilter, StreamPiece, TaskPhase};
 use executor::{CallAnswer, CallRequest};
-use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId, codec, wire};
+use proto::{Attempt, LocalId, NodeId, ObjectId, TaskId, codec, wire};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
