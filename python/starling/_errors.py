@@ -35,7 +35,7 @@ class TooLarge(StarlingError, ValueError):
 
 
 class WouldDeadlock(StarlingError, RuntimeError):
-    """A call waits for calls that can never start: all processes of its node wait."""
+    """Calls wait for calls, and no process of the node is left for these."""
 
 
 class RemoteError(StarlingError):

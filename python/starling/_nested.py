@@ -85,8 +85,8 @@ class Core:
             self.line.wait(self, is_done, timeout)
         except nested.Stuck:
             text = (
-                "all processes of this node wait for calls, and no slot can become free; wait for "
-                "fewer calls at a time, or give the node more slots"
+                "all processes of this node wait for calls, and none is left for these; wait for fewer "
+                "calls at a time, or give the node more slots"
             )
             raise WouldDeadlock(text) from None
 

@@ -1,5 +1,6 @@
 """Calls that submit calls, on real nodes."""
 
+import glob
 import os
 import sys
 import tempfile
@@ -81,6 +82,47 @@ def dies_below(n):
         return str(error)
 
 
+def tells_of_the_crash(n):
+    import starling
+
+    try:
+        return starling.Client().submit(tells_of_the_crash if n else crashes, n - 1).result()
+    except starling.CallFailed as error:
+        return n, str(error)
+
+
+def crashes(_):
+    import os
+
+    os._exit(7)
+
+
+def makes():
+    import starling
+
+    starling.context()["made"] = "by init"
+
+
+def sees_what_was_made(n):
+    import starling
+
+    if n == 0:
+        return starling.context().get("made")
+    with starling.Executor(2) as pool:
+        return list(pool.map(sees_what_was_made, [n - 1] * 3))
+
+
+def prints_and_returns_much():
+    import starling
+
+    def child():
+        print("x" * 200_000)
+        return bytes(300_000)
+
+    future = starling.Client().submit(child)
+    return len(future.result()), len(future.stdout)
+
+
 def leaves_a_call_open(directory):
     import starling
 
@@ -142,6 +184,23 @@ class OneSlot(unittest.TestCase):
 
     def test_a_crash_fails_the_nested_call(self):
         self.assertIn("exited with code 7", self.client.submit(dies_below, 1).result(WAIT))
+
+    def test_a_crash_on_top_of_waiting_calls_fails_the_call_that_submitted_it(self):
+        n, error = self.client.submit(tells_of_the_crash, 1).result(WAIT)
+        self.assertIn("exited with code 7", error)
+        self.assertEqual(n, 0)
+
+    def test_an_executor_in_a_call_and_the_init_of_its_runtime(self):
+        with self.cluster.client(runtime=starling.Runtime(init=makes, memory="200MiB")) as client:
+            found = client.submit(sees_what_was_made, 1).result(WAIT)
+        self.assertEqual(found, ["by init"] * 3)
+
+    def test_large_answers_leave_no_files(self):
+        self.assertEqual(self.client.submit(prints_and_returns_much).result(WAIT), (300_000, 200_001))
+        pattern = os.path.join(self.cluster.dir, "**", "results", "*")
+        names = [os.path.basename(path) for path in glob.glob(pattern, recursive=True)]
+        self.assertIn("worker.zip", names)
+        self.assertEqual([name for name in names if name.startswith(("nested-", "ask-"))], [])
 
     def test_a_wait_that_cannot_end_raises(self):
         with self.assertRaises(starling.WouldDeadlock):

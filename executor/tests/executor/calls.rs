@@ -125,7 +125,7 @@ impl Bench {
         self.object(local, 0)
     }
 
-    pub(crate) fn failed(&mut self, local: u64, function: &str, args: &str) -> Outcome {
+    fn failed(&mut self, local: u64, function: &str, args: &str) -> Outcome {
         let outcome = self.run(self.call(local, function, args));
         assert!(!outcome.is_done(), "{outcome:?}");
         outcome

@@ -49,7 +49,8 @@ impl Nested {
             config.slots = 1;
             config.host = Some(theirs);
         });
-        let (until, mark) = (bench.directory.path().join("until"), bench.directory.path().join("mark"));
+        let (until, mark) =
+            (bench.directory.path().join("until"), bench.directory.path().join("mark"));
         Self { bench, host, until, mark }
     }
 
@@ -60,6 +61,14 @@ impl Nested {
 
     fn begin(&self, local: u64) {
         self.bench.executor.launch(self.waits(local));
+    }
+
+    /// A call that a call has submitted.
+    fn of_a_call(&self, local: u64, function: &str, args: &str) -> Launch {
+        with(self.bench.call(local, function, args), |spec| {
+            let Some(wire::spec::Body::Call(call)) = &mut spec.body else { unreachable!() };
+            call.nested = true;
+        })
     }
 
     fn rests(&self) -> Vec<(u64, bool)> {
@@ -88,7 +97,8 @@ fn a_crash_on_top_of_waiting_calls_does_not_repeat_without_end() {
     nested.begin(2);
     wait_until("both wait", || nested.rests().len() == 2);
     for local in 10..20 {
-        let outcome = nested.bench.failed(local, "leave", "[7]");
+        let crash = nested.of_a_call(local, "leave", "[7]");
+        let outcome = nested.bench.run(crash);
         assert!(outcome.error.contains("exited with code 7"), "{outcome:?}");
     }
     assert!(nested.starts() <= 8, "{} starts of two calls", nested.starts());
@@ -121,10 +131,7 @@ fn a_call_that_others_may_wait_for_starts_beyond_the_limit() {
     nested.begin(2);
     wait_until("both wait", || nested.rests().len() == 2);
     nested.begin(3);
-    let child = with(nested.bench.call(4, "add", "[1, 2]"), |spec| {
-        let Some(wire::spec::Body::Call(call)) = &mut spec.body else { unreachable!() };
-        call.nested = true;
-    });
+    let child = nested.of_a_call(4, "add", "[1, 2]");
     let outcome = nested.bench.run(child);
     assert!(outcome.is_done(), "{outcome:?}");
     assert_eq!(nested.bench.object(4, 0), "3", "it comes before call 3");

@@ -191,7 +191,8 @@ impl Holder {
     pub(crate) fn note_stolen(&mut self, task: TaskId) {
         self.no_space.note_stolen(task);
     }
-    /// A task has come by a steal. Returns whether it must not be passed on again.
+    /// This node has stolen the task. Returns true if it was here before and did not fit: then it is
+    /// pinned.
     pub(crate) fn note_return(&mut self, task: TaskId) -> bool {
         self.no_space.note_return(task)
     }
@@ -209,8 +210,8 @@ impl Holder {
     pub(crate) fn forget_remote(&mut self, task: &TaskId) {
         self.remote_tasks.remove(task);
     }
-    /// The home of the task, if that is another node, is about to be told that it is here.
-    pub(crate) fn tells_home(&mut self, task: &TaskId) {
+    /// The home of a remote task does not know yet that it is here.
+    pub(crate) fn home_must_hear(&mut self, task: &TaskId) {
         if let Some(remote) = self.remote_tasks.get_mut(task) {
             remote.home_knows = false;
         }

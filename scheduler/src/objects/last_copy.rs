@@ -3,7 +3,8 @@
 //! as if it had been made there.
 //!
 //! This is not recorded. After a restart that node counts the object as a copy again, and a
-//! restarted home does not know of copies. Then the object is made again (`ledger/losses/lineage.rs`).
+//! restarted home does not know of copies. Then the object is made again
+//! (`ledger/losses/lineage.rs`).
 
 use std::collections::BTreeMap;
 

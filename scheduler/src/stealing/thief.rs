@@ -426,7 +426,7 @@ impl Scheduler {
                 mark(Mark::VictimNotHome);
             }
             if !mine && (moved || untold.contains(&place)) && tells {
-                self.holder.tells_home(&task);
+                self.holder.home_must_hear(&task);
                 sent.push(task_attempt(task, attempt));
             }
             // A task that did not fit here before is not passed on again.

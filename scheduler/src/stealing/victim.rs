@@ -265,7 +265,7 @@ impl Scheduler {
                 let ready = self.ready(task, attempt, &work);
                 let mine = self.routing.homes().is_home_of(task);
                 if self.take_in(task, attempt, work, out) {
-                    self.holder.tells_home(&task);
+                    self.holder.home_must_hear(&task);
                     match mine {
                         // This node has become the task's home since it gave the task away.
                         true => self.home.note_of_holder(task, false, (thief, incarnation), out),

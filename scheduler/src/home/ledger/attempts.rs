@@ -128,7 +128,7 @@ impl Ledger {
         true
     }
 
-    /// Whether this home has ever given tasks to the node.
+    /// Whether this home has given tasks to the node since it has served its partitions.
     pub(crate) fn has_given_to(&self, holder: NodeId) -> bool {
         self.held_remotely.contains_key(&holder)
     }

@@ -32,7 +32,7 @@ impl Ledger {
         part.map_or((0, 0), |part| (part.open, part.tasks))
     }
 
-    /// Reports are sent to the home of the job at least this often.
+    /// The longest time between an end and its report to the home of the job.
     pub(crate) fn report_every(&mut self, interval: Span) {
         self.report_interval = interval;
     }

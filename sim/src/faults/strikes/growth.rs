@@ -40,7 +40,7 @@ impl Growth {
     pub(crate) fn new(seed: u64) -> Self {
         Self { dice: dice(seed), joins_asked: 0 }
     }
-    /// Whether a further machine may ask to join. It then has.
+    /// Whether a further machine may ask to join; if so, it counts as one that has asked.
     pub(crate) fn asks_to_join(&mut self, joins_max: u32) -> bool {
         let may = self.joins_asked < joins_max;
         self.joins_asked += u32::from(may);

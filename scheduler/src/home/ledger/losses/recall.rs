@@ -331,7 +331,7 @@ fn record_recall(
 
 #[cfg(test)]
 impl Ledger {
-    /// Holds an end with these outputs back, with a question to the job's home in `own`.
+    /// The first output of an end differs: it is held back, and the job's home is asked.
     pub(crate) fn pretend_held_end(
         &mut self,
         completion: wire::Completion,
