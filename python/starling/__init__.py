@@ -9,6 +9,7 @@ from ._worker.context import slot as _slot
 
 _LAZY = {
     "Client": "_client",
+    "Environment": "_environment",
     "attach": "_client",
     "LocalCluster": "_cluster",
     "Executor": "_executor",
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from ._client import Client as Client
     from ._client import attach as attach
     from ._cluster import LocalCluster as LocalCluster
+    from ._environment import Environment as Environment
     from ._errors import CallFailed as CallFailed
     from ._errors import CallRefused as CallRefused
     from ._errors import CannotPickle as CannotPickle

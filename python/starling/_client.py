@@ -35,6 +35,7 @@ class Client:
         self, dir=None, *, name=None, python=None, preload=(), env=None, runtime=None, _core=None
     ):
         self._core = _core or _connect(dir)
+        self._dir = dir
         self._name = name or os.path.basename(sys.argv[0] or "") or "python"
         is_given = bool(python or preload or env)
         if is_given and runtime is not None:
@@ -142,6 +143,9 @@ class Client:
             elif key not in self._functions:
                 self._upload(key, function)
             runtime = options.runtime._fields() if options.runtime else self._runtime
+            environment = options.runtime.environment if options.runtime else None
+            if environment is not None and self._pump is None:
+                environment._put(self._dir or default_dir())
             found = job.spec(options.fields(kind), runtime, key, body, inputs)
             if len(self._specs) >= 4096:
                 self._specs.clear()
