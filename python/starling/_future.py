@@ -51,6 +51,8 @@ class Future(concurrent.futures.Future):
         self._client, self._local, self._name, self._parents = client, local, name, parents
         self._end = None
         self._unexplained = False
+        # An adapter's function that gives the exception to raise for another.
+        self._raises = None
         if client._pump is not None:
             self._waiters = Waiters(client._pump)
 
@@ -64,12 +66,17 @@ class Future(concurrent.futures.Future):
 
     def result(self, timeout=None):
         self._explain(timeout)
+        if self._raises is not None:
+            error = self.exception(timeout)
+            if error is not None:
+                raise error
         value = super().result(timeout)
         return self._load() if value is _STORED else value
 
     def exception(self, timeout=None):
         self._explain(timeout)
-        return super().exception(timeout)
+        error = super().exception(timeout)
+        return self._raises(error) if error is not None and self._raises is not None else error
 
     def _explain(self, timeout):
         """Adds the cause to the exception, once, where it is first read.
