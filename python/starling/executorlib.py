@@ -68,7 +68,7 @@ class Executor(concurrent.futures.Executor):
                 raise TypeError("%s=%r: Starling's executor has no such argument" % (name, value))
         self._defaults = {"restart_limit": restart_limit, **(resource_dict or {})}
         _options(self._defaults)
-        slots = max_cores or max_workers
+        slots = max_workers if max_cores is None else max_cores
         if slots is not None and slots < 1:
             raise ValueError("max_workers and max_cores are at least 1")
         self._has_ids = not others.get("block_allocation") or slots == 1
