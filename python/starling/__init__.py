@@ -19,6 +19,7 @@ _LAZY = {
     "as_completed": "_map",
     "wait": "_map",
     "gather": "_values",
+    "progress": "_progress",
     "task": "_task",
     "CallFailed": "_errors",
     "CallRefused": "_errors",
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from ._map import Map as Map
     from ._map import as_completed as as_completed
     from ._map import wait as wait
+    from ._progress import progress as progress
     from ._runtime import Runtime as Runtime
     from ._task import task as task
     from ._values import gather as gather

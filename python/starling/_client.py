@@ -412,7 +412,19 @@ class Client:
             for node in self._core.nodes()
         )
         head = "<tr><th>node</th><th>state</th><th>slots</th></tr>"
-        return "<table>%s%s</table><code>%s</code>" % (head, rows, html.escape(repr(self)))
+        table = "<table>%s%s</table>" % (head, rows)
+        return table + self._open_calls_html() + "<code>%s</code>" % html.escape(repr(self))
+
+    def _open_calls_html(self):
+        """The names of open calls with most of them."""
+        import collections
+        import html
+
+        with self._lock:
+            names = collections.Counter(future._name for future in self._futures.values())
+        shown = ["%d %s" % (count, html.escape(name)) for name, count in names.most_common(8)]
+        shown += ["\u2026"] if len(names) > 8 else []
+        return "<p>open calls: %s</p>" % ", ".join(shown) if shown else ""
 
 
 def attach(job, dir=None, **options):

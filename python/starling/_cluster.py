@@ -91,6 +91,16 @@ class LocalCluster:
     def __exit__(self, *_):
         self.close()
 
+    def _repr_html_(self):
+        import html
+
+        state = "closed" if self._keeper is None else "runs"
+        fields = (("state", state), ("nodes", self.nodes), ("slots of each", self.slots))
+        fields += (("directory", self.dir), ("program", self.binary))
+        cell = "<tr><th>%s</th><td>%s</td></tr>"
+        rows = "".join(cell % (name, html.escape(str(value))) for name, value in fields)
+        return "<table>%s</table>" % rows
+
     def __repr__(self):
         state = "closed" if self._keeper is None else self.dir
         text = "<LocalCluster of %d nodes with %d slots each, %s, %s>"
