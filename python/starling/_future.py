@@ -166,7 +166,8 @@ class Future(concurrent.futures.Future):
         self._unexplained = True
         error = self._returned(end.inline)
         if error is None:
-            known = bool(text) and _CLASS_NAME.fullmatch(kind) is not None
+            # "memory" is of the node, and no name of a class.
+            known = bool(text) and _CLASS_NAME.fullmatch(kind) is not None and kind != "memory"
             outside = not known or end.error.startswith(_OUTSIDE) or kind == "Died"
             refused = text.startswith(_REFUSALS) or kind in _REFUSAL_TYPES
             refused = refused or end.error.startswith(_NO_WORKER)
