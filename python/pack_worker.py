@@ -9,7 +9,15 @@ import zipfile
 HERE = pathlib.Path(__file__).resolve().parent
 TARGET = HERE / "worker.zip"
 # Their functions for workers travel by value.
-ADAPTERS = ("bench.py", "dask.py", "joblib.py", "parsl.py")
+ADAPTERS = (
+    "bench.py",
+    "dask.py",
+    "env.py",
+    "executorlib.py",
+    "joblib.py",
+    "parsl.py",
+    "wfbench.py",
+)
 MAIN = "import sys\n\nfrom starling._worker.main import main\n\nsys.exit(main(sys.argv))\n"
 
 

@@ -9,6 +9,7 @@ from ._worker.context import slot as _slot
 
 _LAZY = {
     "Client": "_client",
+    "Environment": "_environment",
     "attach": "_client",
     "LocalCluster": "_cluster",
     "Executor": "_executor",
@@ -18,6 +19,7 @@ _LAZY = {
     "as_completed": "_map",
     "wait": "_map",
     "gather": "_values",
+    "progress": "_progress",
     "task": "_task",
     "CallFailed": "_errors",
     "CallRefused": "_errors",
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from ._client import Client as Client
     from ._client import attach as attach
     from ._cluster import LocalCluster as LocalCluster
+    from ._environment import Environment as Environment
     from ._errors import CallFailed as CallFailed
     from ._errors import CallRefused as CallRefused
     from ._errors import CannotPickle as CannotPickle
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from ._map import Map as Map
     from ._map import as_completed as as_completed
     from ._map import wait as wait
+    from ._progress import progress as progress
     from ._runtime import Runtime as Runtime
     from ._task import task as task
     from ._values import gather as gather

@@ -19,6 +19,8 @@ from ._worker.context import applied
 INLINE_FUNCTION_MAX = 2048
 PAYLOAD_MAX = 16 << 10
 RELEASE_AT = 256
+# Handles to its job that a client makes after refused calls.
+HANDLES_MAX = 64
 
 # What ends at the exit of the interpreter, in this order.
 _executors: "weakref.WeakSet[typing.Any]" = weakref.WeakSet()
@@ -36,6 +38,7 @@ class Client:
         self, dir=None, *, name=None, python=None, preload=(), env=None, runtime=None, _core=None
     ):
         self._core = _core or _connect(dir)
+        self._dir = dir
         self._name = name or os.path.basename(sys.argv[0] or "") or "python"
         is_given = bool(python or preload or env)
         if is_given and runtime is not None:
@@ -54,6 +57,9 @@ class Client:
         self._job = self._number = None
         self._closed = False
         self._broken = None
+        # A call whose needs may be refused is stored alone; see `_try`.
+        self._try_lock = threading.Lock()
+        self._tries, self._handles, self._lost_text = False, 0, None
         self._futures = {}
         self._released = []
         self._specs = {}
@@ -116,7 +122,17 @@ class Client:
             if parent._client is not self or parent._local is None:
                 raise ValueError("%r belongs to another client" % (parent,))
         job = self._open()
-        spec = self._spec(job, options, function, kind, len(parents))
+        key = (_pickling.digest(function), options, len(parents))
+        is_tried = options.may_be_refused() and self._pump is None and key not in self._specs
+        spec = self._spec(job, options, function, kind, key)
+        make = self._try if is_tried else self._append
+        try:
+            return make(spec, data, parents, options.name or kind)
+        except ClusterError:
+            self._specs.pop(key, None)
+            raise
+
+    def _append(self, spec, data, parents, name):
         edges = [(parent._local, 0) for parent in parents]
         with self._lock:
             # Another thread may have closed it since.
@@ -124,10 +140,49 @@ class Client:
                 raise ClientClosed("the client is closed")
             if self._broken is not None:
                 raise ClusterError(self._broken)
-            local = job.append(spec, data, edges)
-            future = Future(self, local, options.name or kind, parents)
+            local = self._job.append(spec, data, edges)
+            future = Future(self, local, name, parents)
             self._futures[local] = future
         return future
+
+    def _try(self, spec, data, parents, name):
+        """Stores a call alone. If it is refused, the others and the client go on."""
+        with self._try_lock:
+            self._job.flush()
+            self._tries = True
+            try:
+                future = self._append(spec, data, parents, name)
+                try:
+                    self._job.flush()
+                except ClusterError as error:
+                    with self._lock:
+                        self._futures.pop(future._local, None)
+                    future._local = None
+                    self._join_again(str(error))
+                    raise
+            finally:
+                self._tries = False
+            if self._lost_text is not None:
+                self._lost(self._lost_text)
+        return future
+
+    def _join_again(self, text):
+        """A further handle to the job, in the place of one that has failed."""
+        self._handles += 1
+        self._lost_text = None
+        if self._handles > HANDLES_MAX:
+            return self._lost(text)
+        try:
+            job = self._core.join_job(self._number, self._ended, self._lost_of(self._handles))
+            stored = {local for local, _ in self._core.tasks(self._number)}
+        except ClusterError:
+            return self._lost(text)
+        with self._lock:
+            self._job = job
+            lost = [self._futures.pop(local) for local in list(self._futures) if local not in stored]
+        for future in lost:
+            # Of other threads, in the same moment.
+            future._broken(ClusterError("%s was not stored; submit it again" % future._title()))
 
     def _open(self):
         if self._job is None or self._closed or self._pid != os.getpid():
@@ -137,14 +192,14 @@ class Client:
                 if self._closed:
                     raise ClientClosed("the client is closed")
                 if self._job is None:
-                    self._job = self._core.open_job(self._name, self._ended, self._lost)
+                    self._job = self._core.open_job(self._name, self._ended, self._lost_of(0))
                     self._number = self._job.id
         self._job.room()
         return self._job
 
-    def _spec(self, job, options, function, kind, inputs):
-        key = _pickling.digest(function)
-        found = self._specs.get((key, options, inputs))
+    def _spec(self, job, options, function, kind, whole):
+        key, _, inputs = whole
+        found = self._specs.get(whole)
         if found is None:
             body = b""
             if len(function) <= INLINE_FUNCTION_MAX:
@@ -152,10 +207,13 @@ class Client:
             elif key not in self._functions:
                 self._upload(key, function)
             runtime = options.runtime._fields() if options.runtime else self._runtime
+            environment = options.runtime.environment if options.runtime else None
+            if environment is not None and self._pump is None:
+                environment._put(self._dir or default_dir())
             found = job.spec(options.fields(kind), runtime, key, body, inputs)
             if len(self._specs) >= 4096:
                 self._specs.clear()
-            self._specs[(key, options, inputs)] = found
+            self._specs[whole] = found
         return found
 
     def _upload(self, key, data):
@@ -190,6 +248,19 @@ class Client:
         del finished[:]
         if len(self._released) >= RELEASE_AT or not self._futures:
             self._release()
+
+    def _lost_of(self, handle):
+        """What hears that the handle with this number has failed."""
+
+        def lost(text):
+            if handle != self._handles:
+                return
+            if self._tries:
+                self._lost_text = text
+            else:
+                self._lost(text)
+
+        return lost
 
     def _lost(self, text):
         """From the dispatcher: no more ends can come."""
@@ -363,7 +434,7 @@ class Client:
                 self._futures[local] = future
                 if name != _values.PUT_NAME:
                     self._attached.append(future)
-            self._job = self._core.join_job(job, self._ended, self._lost)
+            self._job = self._core.join_job(job, self._ended, self._lost_of(0))
         except BaseException:
             self._closed = True
             self._core.close()
@@ -420,7 +491,19 @@ class Client:
             for node in self._core.nodes()
         )
         head = "<tr><th>node</th><th>state</th><th>slots</th></tr>"
-        return "<table>%s%s</table><code>%s</code>" % (head, rows, html.escape(repr(self)))
+        table = "<table>%s%s</table>" % (head, rows)
+        return table + self._open_calls_html() + "<code>%s</code>" % html.escape(repr(self))
+
+    def _open_calls_html(self):
+        """The names of open calls with most of them."""
+        import collections
+        import html
+
+        with self._lock:
+            names = collections.Counter(future._name for future in self._futures.values())
+        shown = ["%d %s" % (count, html.escape(name)) for name, count in names.most_common(8)]
+        shown += ["\u2026"] if len(names) > 8 else []
+        return "<p>open calls: %s</p>" % ", ".join(shown) if shown else ""
 
 
 def attach(job, dir=None, **options):

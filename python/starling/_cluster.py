@@ -1,16 +1,14 @@
 """A cluster of this machine that ends with its driver."""
 
 import os
-import pathlib
-import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import weakref
 
+from ._binary import find_binary as find_binary
 from ._client import Client, _clusters
-from ._errors import ClusterError, NoBinary
+from ._errors import ClusterError
 
 # Ends the cluster when its standard input ends, however the driver has ended.
 _KEEPER = """
@@ -30,24 +28,6 @@ sys.stdin.buffer.read()
 starling("down")
 shutil.rmtree(directory, ignore_errors=True)
 """
-
-
-def find_binary():
-    """The `starling` program: named by STARLING_BINARY, beside the package, or in PATH."""
-    named = os.environ.get("STARLING_BINARY")
-    beside = pathlib.Path(__file__).resolve().parent
-    # With `pip install`, with `--target`, and with `--user`.
-    folders = [beside, pathlib.Path(sys.prefix, "bin"), beside.parent / "bin"]
-    folders.append(pathlib.Path(sysconfig.get_path("scripts", "posix_user")))
-    places = [named] if named else [folder / "starling" for folder in folders]
-    for place in places:
-        if os.path.isfile(place) and os.access(place, os.X_OK):
-            return str(place)
-    found = None if named else shutil.which("starling")
-    if found is None:
-        looked = ", ".join(str(place) for place in places) + ("" if named else ", PATH")
-        raise NoBinary("no starling program (looked at %s); name one in STARLING_BINARY" % looked)
-    return found
 
 
 class LocalCluster:
@@ -110,6 +90,16 @@ class LocalCluster:
 
     def __exit__(self, *_):
         self.close()
+
+    def _repr_html_(self):
+        import html
+
+        state = "closed" if self._keeper is None else "runs"
+        fields = (("state", state), ("nodes", self.nodes), ("slots of each", self.slots))
+        fields += (("directory", self.dir), ("program", self.binary))
+        cell = "<tr><th>%s</th><td>%s</td></tr>"
+        rows = "".join(cell % (name, html.escape(str(value))) for name, value in fields)
+        return "<table>%s</table>" % rows
 
     def __repr__(self):
         state = "closed" if self._keeper is None else self.dir

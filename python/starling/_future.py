@@ -51,6 +51,8 @@ class Future(concurrent.futures.Future):
         self._client, self._local, self._name, self._parents = client, local, name, parents
         self._end = None
         self._unexplained = False
+        # An adapter's function that gives the exception to raise for another.
+        self._raises = None
         if client._pump is not None:
             self._waiters = Waiters(client._pump)
 
@@ -64,12 +66,17 @@ class Future(concurrent.futures.Future):
 
     def result(self, timeout=None):
         self._explain(timeout)
+        if self._raises is not None:
+            error = self.exception(timeout)
+            if error is not None:
+                raise error
         value = super().result(timeout)
         return self._load() if value is _STORED else value
 
     def exception(self, timeout=None):
         self._explain(timeout)
-        return super().exception(timeout)
+        error = super().exception(timeout)
+        return self._raises(error) if error is not None and self._raises is not None else error
 
     def _explain(self, timeout):
         """Adds the cause to the exception, once, where it is first read.
@@ -159,7 +166,8 @@ class Future(concurrent.futures.Future):
         self._unexplained = True
         error = self._returned(end.inline)
         if error is None:
-            known = bool(text) and _CLASS_NAME.fullmatch(kind) is not None
+            # "memory" is of the node, and no name of a class.
+            known = bool(text) and _CLASS_NAME.fullmatch(kind) is not None and kind != "memory"
             outside = not known or end.error.startswith(_OUTSIDE) or kind == "Died"
             refused = text.startswith(_REFUSALS) or kind in _REFUSAL_TYPES
             refused = refused or end.error.startswith(_NO_WORKER)

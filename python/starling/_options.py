@@ -80,6 +80,10 @@ class Options:
             fn = functools.partial(_wrappers.retried, fn, self.retry_on, self.retries)
         return fn
 
+    def may_be_refused(self):
+        """Whether there may be no node for such a call."""
+        return self.cpus > 1 or self.copies > 1 or bool(self.memory or (self.runtime and self.runtime.memory))
+
     def fields(self, kind):
         return {
             "kind": kind,

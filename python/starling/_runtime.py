@@ -4,6 +4,7 @@ import os
 import sys
 
 from . import _pickling, _wrappers
+from ._environment import Environment
 from ._sizes import size_bytes
 from ._worker import context
 
@@ -14,10 +15,21 @@ class Runtime:
     `python`: its path; without it that of this program. `preload`: modules that a node loads once.
     `init`: a function that each worker calls before its first call. `prologue`: lines of bash
     before the start of Python, such as "module load x". `env`: variables. `memory`: asked by each
-    call that names no memory, and its limit.
+    call that names no memory, and its limit. `environment`: an `Environment`, or the path of one,
+    whose Python or modules the workers use.
     """
 
-    def __init__(self, python=None, *, preload=(), init=None, prologue="", env=None, memory=0):
+    def __init__(
+        self,
+        python=None,
+        *,
+        preload=(),
+        init=None,
+        prologue="",
+        env=None,
+        memory=0,
+        environment=None,
+    ):
         if isinstance(preload, str) or not all(isinstance(name, str) for name in preload):
             raise TypeError("preload is a list of names of modules, not %r" % (preload,))
         if init is not None and not callable(init):
@@ -27,11 +39,18 @@ class Runtime:
         self.env = tuple(sorted((str(name), str(value)) for name, value in (env or {}).items()))
         self.memory = size_bytes(memory)
         self._init_key = None
+        if environment is not None and not isinstance(environment, Environment):
+            environment = Environment(environment)
+        if python and environment is not None and environment._has_python:
+            raise TypeError("the environment has a Python; give `python` or `environment`")
+        self.environment = environment
 
     def _fields(self):
         """As the core takes them: arguments, modules, environment."""
         argv = [self.python, "{worker}"]
-        if self.prologue:
+        if self.environment is not None:
+            argv = self.environment._argv(self.python, self.prologue)
+        elif self.prologue:
             argv = ["bash", "-c", self.prologue + '\nexec "$0" "$@"', *argv]
         return argv, list(self.preload), list(self.env)
 
@@ -48,7 +67,8 @@ class Runtime:
 
     def __repr__(self):
         shown = [repr(self.python)]
-        shown += ["%s=%r" % (name, getattr(self, name)) for name in ("preload", "init") if getattr(self, name)]
+        names = [name for name in ("preload", "init", "environment") if getattr(self, name)]
+        shown += ["%s=%r" % (name, getattr(self, name)) for name in names]
         return "Runtime(%s)" % ", ".join(shown)
 
 

@@ -90,6 +90,33 @@ class BadInput(unittest.TestCase):
                 error = self.failure(starling.CallRefused, client.submit(abs, -1))
             self.assertIn("nowhere", str(error))
 
+    def test_needs_that_no_node_has(self):
+        """The call is refused where it is submitted, and the client goes on."""
+        with self.cluster.client() as client:
+            before = client.submit(time.sleep, 1)
+            for options in ({"cpus": 64}, {"memory": "1000TiB"}, {"cpus": 64}):
+                with self.assertRaises(starling.ClusterError) as caught:
+                    client.options(**options).submit(abs, -1)
+                self.assertIn("needs" if "cpus" in options else "memory", str(caught.exception))
+            runtime = starling.Runtime(memory="1000TiB")
+            with self.assertRaises(starling.ClusterError):
+                client.options(runtime=runtime).submit(abs, -1)
+            fits = client.options(memory="10MiB").submit(abs, before)
+            self.assertIsInstance(fits.exception(WAIT), TypeError)
+            self.assertEqual(client.submit(abs, -2).result(WAIT), 2)
+            self.assertIsNone(before.result(WAIT))
+
+    def test_more_memory_than_asked(self):
+        def fill():
+            kept = bytearray(400 << 20)
+            time.sleep(WAIT)
+            return len(kept)
+
+        future = self.client.options(memory="150MiB").submit(fill)
+        error = self.failure(starling.CallFailed, future)
+        self.assertRegex(str(error), r"^memory: .* of 150 MiB asked$")
+        self.assertNotIsInstance(error, starling.CallRefused)
+
     def test_a_cancelled_input(self):
         f = self.client.submit(time.sleep, 600)
         g = self.client.submit(abs, f)

@@ -303,8 +303,11 @@ class OfZygote(unittest.TestCase):
         worker.close()
 
     def test_a_module_that_is_missing_ends_the_zygote_with_a_text(self):
-        zygote = node.Zygote({"STARLING_WORKER_PRELOAD": "no_such_module"})
-        self.assertIn("no_such_module", zygote.hello["error"])
+        env = {"STARLING_WORKER_PRELOAD": "no_such_module", "STARLING_NODE": "7"}
+        zygote = node.Zygote(env)
+        for part in ("no_such_module", "on node n7", "Install the module there"):
+            self.assertIn(part, zygote.hello["error"])
+        self.assertNotIn("\n", zygote.hello["error"])
         self.assertEqual(zygote.close(), 1)
 
     def test_threads_are_looked_at_before_each_fork(self):

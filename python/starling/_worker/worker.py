@@ -442,14 +442,28 @@ def on_node():
 def refusal(what, error):
     text = "%s: %s: %s" % (what, failures.name_of(error), failures.text_of(error))
     if isinstance(error, ImportError):
-        text += (
-            ". This worker%s is Python %d.%d (%s). Install the module there, or let the function's "
-            "module lie beside the script, so that it travels by value."
-        ) % ((on_node(),) + sys.version_info[:2] + (sys.executable,))
+        text += missing_module(
+            "let the function's module lie beside the script, so that it travels by value"
+        )
     import traceback
 
     frames = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return Refused(failures.name_of(error), text, frames)
+
+
+def missing_module(remedy):
+    """Where a module is missing, and what helps."""
+    where = (on_node(),) + sys.version_info[:2] + (sys.executable,)
+    text = ". This worker%s is Python %d.%d (%s). Install the module there, or give the runtime an "
+    return text % where + "environment that has it, or %s." % remedy
+
+
+def load_error(error):
+    """Why a runtime cannot be loaded, in one line."""
+    text = "%s: %s" % (failures.name_of(error), failures.text_of(error))
+    if isinstance(error, ImportError):
+        text += missing_module("take it from the runtime's preload")
+    return text
 
 
 def _flusher():
@@ -535,7 +549,7 @@ def start(preloaded):
             preload()
         error = None
     except BaseException as failed:
-        error = "%s: %s" % (failures.name_of(failed), failures.text_of(failed))
+        error = load_error(failed)
     # From here on the node sees that this worker names its calls.
     worker.word[1] = _now()
     worker.append(wire.json_record(wire.HELLO, hello(error)))

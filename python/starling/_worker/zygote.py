@@ -11,7 +11,7 @@ import socket
 import struct
 import sys
 
-from . import failures, safety, wire, worker
+from . import safety, wire, worker
 
 SOCKET = 3
 PACKET_MAX = 1 << 16
@@ -32,7 +32,7 @@ def start():
     try:
         worker.preload()
     except BaseException as failed:
-        error = "%s: %s" % (failures.name_of(failed), failures.text_of(failed))
+        error = worker.load_error(failed)
     control.sendall(wire.json_record(wire.HELLO, worker.hello(error)))
     if error is not None:
         return 1
