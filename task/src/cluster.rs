@@ -1,13 +1,13 @@
 //! The client: one open job, and the ends of its calls.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use client::{
     Client, ClientError, DeclaredVariable, EndsPosition, JobSettings, NewTask, OpenJob,
-    OpenOptions, Parent, StreamFilter, StreamPiece, TaskEnd, TaskSpec, Verdict,
+    OpenOptions, Parent, StreamFilter, StreamPiece, TaskEnd, TaskSpec, Variable, Verdict,
 };
 use proto::{JobId, LocalId, ObjectId, TaskId};
 use serde::de::DeserializeOwned;
@@ -21,13 +21,13 @@ use crate::{Error, Result, json};
 
 /// The descriptions of calls that a client remembers.
 const SPECS_MAX: usize = 4096;
-/// Values that nobody can read are released in groups of this size.
+/// Values that no handle names are released in groups of this size.
 const RELEASE_AT: usize = 256;
 
 /// How to reach a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterOptions {
-    /// The directory of a running cluster. Default: as [`crate::main`] finds it.
+    /// The directory of a running cluster. Default: as [`Cluster::open`] finds it.
     pub dir: Option<PathBuf>,
     /// The name of the job in lists. Default: that of the program.
     pub name: Option<String>,
@@ -39,9 +39,12 @@ pub struct ClusterOptions {
 }
 
 /// A connection to a cluster, with one job for all calls of this program.
+///
+/// If it is dropped, the calls that are open are cancelled.
 #[derive(Debug)]
 pub struct Cluster {
     shared: Arc<Shared>,
+    is_closed: bool,
     /// It ends after the connection.
     _local: Option<LocalCluster>,
 }
@@ -58,8 +61,8 @@ pub(crate) struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Calls without an end whose value somebody may want.
-    open: HashMap<LocalId, ()>,
+    /// Calls without an end that a handle names.
+    open: HashSet<LocalId>,
     ended: HashMap<LocalId, TaskEnd>,
     /// No more ends come.
     lost: Option<ClientError>,
@@ -82,21 +85,20 @@ impl Cluster {
         Self::open(ClusterOptions { dir: Some(dir.to_owned()), ..ClusterOptions::default() })
     }
 
-    /// Connects as these options say.
+    /// Connects as these options say. Without a directory it is the cluster of `STARLING_DIR`, else
+    /// that of the default directory. If no cluster is there, a local one starts, which ends with
+    /// the program.
     ///
     /// # Errors
     /// As [`Self::connect`], and an option that is wrong.
     pub fn open(options: ClusterOptions) -> Result<Self> {
-        let dir = options.dir.clone().unwrap_or_else(|| program::default_dir().0);
-        Self::open_in(&dir, options, None)
-    }
-
-    /// The cluster of the default directory, or a local one.
-    pub(crate) fn default_or_local() -> Result<Self> {
+        if let Some(dir) = options.dir.clone() {
+            return Self::open_in(&dir, options, None);
+        }
         let (dir, is_named) = program::default_dir();
-        match Self::connect(&dir) {
+        match Self::open_in(&dir, options.clone(), None) {
             Err(Error::Cluster(ClientError::NoInstance { .. })) if !is_named => {
-                Self::local(1, None)
+                Self::open_local(LocalCluster::start(1, None)?, options)
             }
             found => found,
         }
@@ -108,9 +110,12 @@ impl Cluster {
     /// # Errors
     /// The program `starling` is not found, or does not start the nodes.
     pub fn local(nodes: u32, slots: Option<u32>) -> Result<Self> {
-        let local = LocalCluster::start(nodes, slots)?;
+        Self::open_local(LocalCluster::start(nodes, slots)?, ClusterOptions::default())
+    }
+
+    fn open_local(local: LocalCluster, options: ClusterOptions) -> Result<Self> {
         let dir = local.dir();
-        Self::open_in(&dir, ClusterOptions::default(), Some(local))
+        Self::open_in(&dir, options, Some(local))
     }
 
     fn open_in(dir: &Path, options: ClusterOptions, local: Option<LocalCluster>) -> Result<Self> {
@@ -142,7 +147,7 @@ impl Cluster {
             changed: Condvar::new(),
         });
         shared.follow();
-        Ok(Self { shared, _local: local })
+        Ok(Self { shared, is_closed: false, _local: local })
     }
 
     /// Submits a call, and returns at once. It runs when all values that it takes are there.
@@ -189,22 +194,22 @@ impl Cluster {
         self.shared.job()
     }
 
-    /// The value of a variable of the job; `None`: none was set.
+    /// A variable of the job with its present value and witness.
     ///
     /// # Errors
     /// There is no such variable, or the cluster does not answer.
-    pub fn variable(&self, name: &str) -> Result<Option<String>> {
+    pub fn variable(&self, name: &str) -> Result<Variable> {
         let all = self.shared.wait_for(self.shared.client.variables(JobId(self.job())))?;
         let found = all.into_iter().find(|variable| variable.name == name);
-        let none = || Error::Program(format!("the job has no variable '{name}'"));
-        Ok(found.ok_or_else(none)?.value)
+        found.ok_or_else(|| Error::Program(format!("the job has no variable '{name}'")))
     }
 
     /// Ends the job: calls that are open run to their ends, and their values are lost.
     ///
     /// # Errors
     /// The cluster does not answer, or could not store a call.
-    pub fn close(self) -> Result<()> {
+    pub fn close(mut self) -> Result<()> {
+        self.is_closed = true;
         self.shared.wait_for(self.shared.job.close())
     }
 
@@ -212,8 +217,18 @@ impl Cluster {
     ///
     /// # Errors
     /// The cluster does not answer.
-    pub fn cancel(self) -> Result<()> {
-        self.shared.wait_for(self.shared.client.cancel(JobId(self.job()), &[])).map(drop)
+    pub fn cancel(mut self) -> Result<()> {
+        self.is_closed = true;
+        self.shared.cancel_all()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if !self.is_closed {
+            // Without an answer the job stays open, until it is cancelled by hand.
+            let _ = self.shared.cancel_all();
+        }
     }
 }
 
@@ -262,7 +277,7 @@ impl Shared {
         let task = NewTask { payload: payload.into(), parents, ..NewTask::default() };
         let mut state = self.lock();
         let local = self.job.append(&spec, task)?;
-        state.open.insert(local, ());
+        state.open.insert(local);
         drop(state);
         Ok(Pending::new(Arc::new(Submitted { shared: Arc::clone(self), local, title })))
     }
@@ -300,7 +315,7 @@ impl Shared {
     fn ended(&self, ends: Vec<TaskEnd>) {
         let mut state = self.lock();
         for end in ends {
-            if state.open.remove(&end.task).is_some() {
+            if state.open.remove(&end.task) {
                 state.ended.insert(end.task, end);
             }
         }
@@ -382,6 +397,10 @@ impl Shared {
         }
     }
 
+    fn cancel_all(&self) -> Result<()> {
+        self.wait_for(self.client.cancel(self.job.id(), &[])).map(drop)
+    }
+
     pub(crate) fn cancel(&self, locals: &[LocalId]) -> Result<bool> {
         self.wait_for(async {
             self.job.flush().await?;
@@ -403,7 +422,7 @@ impl Shared {
         Ok(String::from_utf8_lossy(&last).into_owned())
     }
 
-    /// Nothing can ask for this call any more.
+    /// No handle names this call any more.
     pub(crate) fn forget(&self, local: LocalId) {
         let mut state = self.lock();
         state.open.remove(&local);

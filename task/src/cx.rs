@@ -14,13 +14,14 @@ use serde_json::{Value, json};
 
 use crate::call::{Call, Options, Source};
 use crate::program::{self, Body};
+use crate::variable::Var;
 use crate::worker::line::Ended;
 use crate::worker::{self, Shared};
 use crate::{Error, Result};
 
 /// A wait looks this often whether its call is cancelled, in case a signal came too early.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Values that nobody can read are released in groups of this size.
+/// Values that no handle names are released in groups of this size.
 const RELEASE_AT: usize = 256;
 
 /// What the cluster wants of a call that runs.
@@ -178,6 +179,14 @@ impl Cx {
         }
     }
 
+    /// A variable of the job of the program that waits for the whole computation.
+    ///
+    /// # Errors
+    /// It was not declared by [`crate::ClusterOptions::variables`], or its home does not answer.
+    pub fn var(&self, name: &str) -> Result<Var> {
+        Var::of_job(self.root, name)
+    }
+
     /// Submits a call, which is cancelled if this call ends before it. It returns at once; the
     /// child runs when all values that it takes are there.
     ///
@@ -246,7 +255,8 @@ impl Cx {
         if children.is_empty() {
             return Ok(None);
         }
-        let place = |cx: &Self| children.iter().position(|it| cx.ends.contains_key(&it.spawned.local));
+        let has_ended = |cx: &Self, it: &Child<T>| cx.ends.contains_key(&it.spawned.local);
+        let place = |cx: &Self| children.iter().position(|it| has_ended(cx, it));
         self.wait(&|cx| place(cx).is_some())?;
         Ok(place(self))
     }
@@ -408,12 +418,15 @@ impl Cx {
     }
 
     fn fetch(&mut self, local: LocalId, place: (u64, u64)) -> Result<Vec<u8>> {
-        let fields = |(attempt, node): (u64, u64)| json!({ "ask": "fetch", "local": local.0, "attempt": attempt, "node": node });
+        let local = local.0;
+        let fields = |(attempt, node): (u64, u64)| {
+            json!({ "ask": "fetch", "local": local, "attempt": attempt, "node": node })
+        };
         match self.ask(&fields(place), &[]) {
             Ok((_, data)) => Ok(data),
             Err(error) => {
                 // Another node may have made the value again.
-                let (answer, _) = self.ask(&json!({ "ask": "place", "local": local.0 }), &[])?;
+                let (answer, _) = self.ask(&json!({ "ask": "place", "local": local }), &[])?;
                 let now = (answer["place"][0].as_u64(), answer["place"][1].as_u64());
                 match now {
                     (Some(attempt), Some(node)) if (attempt, node) != place => {

@@ -48,6 +48,11 @@ an error fails the call with its text. A panic fails the call with its message a
 
 extern crate self as starling_task;
 
+/// The programs of the page compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/rust-functions.md")]
+mod page {}
+
 mod call;
 mod cluster;
 mod cx;
@@ -57,15 +62,18 @@ mod json;
 mod local;
 mod pending;
 mod program;
+mod variable;
 mod worker;
 
 pub use call::{Arg, Call};
+pub use client::Variable;
 pub use cluster::{Cluster, ClusterOptions};
 pub use cx::{Child, Cx, Want};
 pub use error::{Error, Result};
 pub use pending::Pending;
-pub use program::{is_worker, main, serve};
+pub use program::{is_worker, main, main_with, serve};
 pub use task_macros::task;
+pub use variable::Var;
 
 /// What the code of the attribute uses.
 #[doc(hidden)]

@@ -6,13 +6,14 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use proto::wire;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::call::{Entry, Options};
-use crate::{Cluster, Error, Result, worker};
+use crate::{Cluster, ClusterOptions, Error, Result, worker};
 
 /// The argument by which a node starts the program as a worker; the node adds `worker`.
 const WORKER_ARGUMENT: &str = "__starling_task";
@@ -28,10 +29,18 @@ type Stamp = (u64, u64, i64, i64, u64);
 ///
 /// After an error of `drive` the calls that are open are cancelled, and the exit code is 1.
 pub fn main<E: Display>(drive: impl FnOnce(&Cluster) -> Result<(), E>) -> ExitCode {
+    main_with(ClusterOptions::default(), drive)
+}
+
+/// As [`main`], with options, such as variables that calls share.
+pub fn main_with<E: Display>(
+    options: ClusterOptions,
+    drive: impl FnOnce(&Cluster) -> Result<(), E>,
+) -> ExitCode {
     if is_worker() {
         serve();
     }
-    let cluster = match Cluster::default_or_local() {
+    let cluster = match Cluster::open(options) {
         Ok(cluster) => cluster,
         Err(error) => return failed(&error),
     };
@@ -40,12 +49,8 @@ pub fn main<E: Display>(drive: impl FnOnce(&Cluster) -> Result<(), E>) -> ExitCo
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&error),
         },
-        Err(error) => {
-            let code = failed(&error);
-            // The error of the program is the one to show.
-            let _ = cluster.cancel();
-            code
-        }
+        // The open calls are cancelled with the connection.
+        Err(error) => failed(&error),
     }
 }
 
@@ -177,8 +182,7 @@ impl Body {
     pub(crate) fn function(&self) -> Result<&'static Entry, (&'static str, String)> {
         let own = std::env::current_exe().unwrap_or_default();
         let stamp = File::open("/proc/self/exe").and_then(|file| stamp_of(&file));
-        let is_same = stamp.ok() == Some(self.stamp)
-            || File::open("/proc/self/exe").and_then(hash_of).ok().as_ref() == Some(&self.hash);
+        let is_same = stamp.ok() == Some(self.stamp) || own_hash() == Some(&self.hash);
         if !is_same {
             let text = format!(
                 "{}{} is another program than the one that submitted the call: it was built \
@@ -216,6 +220,12 @@ fn request_of(options: &Options) -> Result<Vec<u8>> {
 fn stamp_of(file: &File) -> io::Result<Stamp> {
     let is = file.metadata()?;
     Ok((is.dev(), is.ino(), is.mtime(), is.mtime_nsec(), is.size()))
+}
+
+/// The hash of the file that runs.
+fn own_hash() -> Option<&'static String> {
+    static HASH: OnceLock<Option<String>> = OnceLock::new();
+    HASH.get_or_init(|| File::open("/proc/self/exe").and_then(hash_of).ok()).as_ref()
 }
 
 fn hash_of(mut file: File) -> io::Result<String> {

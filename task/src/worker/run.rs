@@ -26,6 +26,7 @@ const FRAMES_BYTES_MAX: usize = 24 << 10;
 
 /// A panic of the thread that runs calls.
 struct Panic {
+    kind: String,
     text: String,
     frames: String,
 }
@@ -53,14 +54,15 @@ pub(super) fn keep_panics() {
 }
 
 fn panic_of(info: &PanicHookInfo<'_>) -> Panic {
-    let place = info.location().map(|place| format!(" ({place})")).unwrap_or_default();
-    let text = format!("{}{place}", text_of(info.payload()));
+    // Errors of tasks are one line, so the place comes before the message.
+    let kind = info.location().map_or("panic".to_owned(), |place| format!("panic at {place}"));
+    let text = text_of(info.payload());
     let trace = Backtrace::capture();
     let frames = match trace.status() {
-        BacktraceStatus::Captured => format!("panic: {text}\n{trace}"),
-        _ => format!("panic: {text}\n"),
+        BacktraceStatus::Captured => format!("{kind}: {text}\n{trace}"),
+        _ => format!("{kind}: {text}\n"),
     };
-    Panic { text, frames }
+    Panic { kind, text, frames }
 }
 
 fn text_of(payload: &(dyn Any + Send)) -> String {
@@ -180,13 +182,12 @@ fn outcome(line: &Shared, record: CallRecord) -> Result<End, Ended> {
         Ok(Err(Failure::Returned(text))) => raised(Status::Raised, "", &text, ""),
         Ok(Err(Failure::Refused { kind, text })) => raised(Status::Refused, kind, &text, ""),
         Err(payload) => {
-            let told = LAST_PANIC.take();
-            let (text, frames) = match told {
-                Some(panic) => (panic.text, panic.frames),
+            let Panic { kind, text, frames } = LAST_PANIC.take().unwrap_or_else(|| {
                 // It was raised without the hook, by `resume_unwind`.
-                None => (text_of(&*payload), String::new()),
-            };
-            raised(Status::Raised, "panic", &text, &frames)
+                let (kind, frames) = ("panic".to_owned(), String::new());
+                Panic { kind, text: text_of(&*payload), frames }
+            });
+            raised(Status::Raised, &kind, &text, &frames)
         }
     }
 }
