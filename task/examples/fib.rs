@@ -40,11 +40,7 @@ fn main() -> ExitCode {
 }
 
 /// Writes the number to `out`.
-pub(crate) fn run(
-    cluster: &Cluster,
-    n: u64,
-    out: &mut impl Write,
-) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(cluster: &Cluster, n: u64, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let value = cluster.run(fib(n))?;
     Ok(writeln!(out, "fib({n}) = {value}")?)
 }

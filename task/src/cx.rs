@@ -418,24 +418,26 @@ impl Cx {
     }
 
     fn fetch(&mut self, local: LocalId, place: (u64, u64)) -> Result<Vec<u8>> {
-        let local = local.0;
-        let fields = |(attempt, node): (u64, u64)| {
-            json!({ "ask": "fetch", "local": local, "attempt": attempt, "node": node })
-        };
-        match self.ask(&fields(place), &[]) {
-            Ok((_, data)) => Ok(data),
+        match self.fetch_from(local, place) {
+            Ok(data) => Ok(data),
             Err(error) => {
                 // Another node may have made the value again.
-                let (answer, _) = self.ask(&json!({ "ask": "place", "local": local }), &[])?;
+                let (answer, _) = self.ask(&json!({ "ask": "place", "local": local.0 }), &[])?;
                 let now = (answer["place"][0].as_u64(), answer["place"][1].as_u64());
                 match now {
                     (Some(attempt), Some(node)) if (attempt, node) != place => {
-                        Ok(self.ask(&fields((attempt, node)), &[])?.1)
+                        self.fetch_from(local, (attempt, node))
                     }
                     _ => Err(error),
                 }
             }
         }
+    }
+
+    fn fetch_from(&mut self, local: LocalId, place: (u64, u64)) -> Result<Vec<u8>> {
+        let (attempt, node) = place;
+        let fields = json!({ "ask": "fetch", "local": local.0, "attempt": attempt, "node": node });
+        Ok(self.ask(&fields, &[])?.1)
     }
 
     fn reason(&mut self, local: LocalId) -> String {
@@ -464,9 +466,9 @@ impl Cx {
 fn spec_fields(key: &(&'static str, Options, usize), short_name: &str, body: &[u8]) -> Value {
     let (name, options, inputs) = key;
     let shown = options.name.as_deref().unwrap_or(short_name);
-    let function = program::function_id(body).iter().fold(String::new(), |text, byte| {
-        format!("{text}{byte:02x}")
-    });
+    let function = program::function_id(body)
+        .iter()
+        .fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
     json!({
         "ask": "spec",
         "options": {

@@ -70,7 +70,7 @@ impl Var {
     /// The value is no `T`, or no more values come.
     pub fn get<T: FromStr>(&self) -> Result<Option<T>> {
         let parsed = self.look(|variable| {
-            let parse = |text: &String| text.parse().map_err(|_| text.clone());
+            let parse = |text: &String| text.parse::<T>().map_err(|_| text.clone());
             variable.value.as_ref().map(parse).transpose()
         })?;
         parsed.map_err(|text| Error::Value {

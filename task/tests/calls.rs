@@ -1,4 +1,4 @@
-//! Calls on real nodes in this process. This program is also their worker.
+//! Calls on real nodes. This program is also their worker.
 
 #[path = "../examples/fib.rs"]
 #[expect(dead_code, reason = "its main function")]
@@ -10,22 +10,11 @@ mod maximum;
 #[expect(dead_code, reason = "its main function")]
 mod words;
 
-use std::os::unix::fs::FileTypeExt;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
-use daemon::{NodeHandle, NodeOptions};
-use proto::NodeId;
 use starling_task::{Cluster, ClusterOptions, Cx, Error, Pending, Result, Want, task};
-
-/// Not a test of its own: the spawner of the nodes in the other tests. A node starts this program
-/// with the argument `__spawner`, which the test harness takes for the name of a test.
-#[test]
-fn __spawner() {
-    let input = std::fs::metadata("/proc/self/fd/0");
-    if input.is_ok_and(|input| input.file_type().is_socket()) {
-        executor::spawner::main();
-    }
-}
+use starling_tests::Instance;
 
 /// Not a test of its own: the workers of the nodes.
 #[test]
@@ -37,44 +26,23 @@ fn serve_calls() {
 
 /// Nodes, and a connection to them.
 struct Nodes {
-    cluster: Option<Cluster>,
-    nodes: Vec<NodeHandle>,
-    dir: tempfile::TempDir,
+    cluster: Cluster,
+    instance: Instance,
 }
 
 impl Nodes {
     fn start(nodes: u32, slots: u32, options: ClusterOptions) -> Self {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let base = NodeOptions { slots, ..NodeOptions::new(dir.path(), NodeId(0), nodes) };
-        let nodes = daemon::start_all(&base).expect("the nodes start");
-        let mut found = Self { cluster: None, nodes, dir };
-        found.cluster = Some(found.connect(options));
-        found
-    }
-
-    fn connect(&self, options: ClusterOptions) -> Cluster {
-        let arguments = ["--exact", "--nocapture", "serve_calls"].map(str::to_owned);
-        let dir = Some(self.dir.path().to_owned());
-        let options = ClusterOptions { dir, worker_arguments: arguments.into(), ..options };
-        Cluster::open(options).expect("the nodes accept connections")
-    }
-
-    fn cluster(&self) -> &Cluster {
-        self.cluster.as_ref().expect("it is connected")
+        let instance = Instance::up(nodes, slots);
+        let cluster = connect(&instance, options);
+        Self { cluster, instance }
     }
 }
 
-impl Drop for Nodes {
-    fn drop(&mut self) {
-        if let Some(cluster) = self.cluster.take() {
-            // Some tests leave calls open.
-            let _ = cluster.cancel();
-        }
-        self.nodes.iter().for_each(NodeHandle::request_stop);
-        for node in self.nodes.drain(..) {
-            node.join().expect("the node stops well");
-        }
-    }
+fn connect(instance: &Instance, options: ClusterOptions) -> Cluster {
+    let arguments = ["--exact", "--nocapture", "serve_calls"].map(str::to_owned);
+    let dir = Some(instance.directory().to_owned());
+    let options = ClusterOptions { dir, worker_arguments: arguments.into(), ..options };
+    Cluster::open(options).expect("the nodes accept connections")
 }
 
 fn nodes(nodes: u32, slots: u32) -> Nodes {
@@ -108,7 +76,7 @@ fn divide(a: f64, b: f64) -> f64 {
 
 #[task]
 fn fails(reason: String) -> Result<u64, String> {
-    println!("it will fail");
+    let _ = writeln!(std::io::stdout(), "it will fail");
     Err(reason)
 }
 
@@ -161,7 +129,7 @@ fn parent(cx: &mut Cx) -> Result<Vec<String>> {
 #[test]
 fn values_are_arguments_of_further_calls() {
     let nodes = nodes(2, 2);
-    let cluster = nodes.cluster();
+    let cluster = &nodes.cluster;
     let mut last = cluster.submit(add(1, 2)).unwrap();
     for k in 0..5 {
         last = cluster.submit(add(&last, k)).unwrap();
@@ -183,7 +151,7 @@ fn values_are_arguments_of_further_calls() {
 #[test]
 fn a_failure_is_that_of_its_call_alone() {
     let nodes = nodes(1, 1);
-    let cluster = nodes.cluster();
+    let cluster = &nodes.cluster;
     let error = |pending: Pending<u64>| pending.get().unwrap_err().to_string();
     let found = error(cluster.submit(panics(vec![1])).unwrap());
     let start = format!("the call of calls::panics failed: panic at {}:", file!());
@@ -204,23 +172,23 @@ fn a_failure_is_that_of_its_call_alone() {
 #[test]
 fn arguments_that_cannot_be_sent_are_refused_before() {
     let nodes = nodes(1, 1);
-    let cluster = nodes.cluster();
+    let cluster = &nodes.cluster;
     let text = cluster.submit(length("x".repeat(20_000))).unwrap_err().to_string();
     assert!(text.starts_with("the arguments of calls::length have 200"), "{text}");
     let text = cluster.submit(divide(f64::NAN, 1.0)).unwrap_err().to_string();
     assert_eq!(text, "the argument a of calls::divide: JSON has no number NaN");
-    let other = nodes.connect(ClusterOptions::default());
+    let other = connect(&nodes.instance, ClusterOptions::default());
     let theirs = other.submit(add(1, 1)).unwrap();
     let text = cluster.submit(add(&theirs, 1)).unwrap_err().to_string();
     assert_eq!(text, "an argument is a call of another cluster or job");
     let wrong = ClusterOptions { variables: vec!["best".to_owned()], ..Default::default() };
-    assert!(Cluster::open(ClusterOptions { dir: Some(nodes.dir.path().into()), ..wrong }).is_err());
+    assert!(Cluster::open(ClusterOptions { dir: Some(nodes.instance.directory().into()), ..wrong }).is_err());
 }
 
 #[test]
 fn a_call_that_polls_ends_at_a_cancel_and_at_its_time() {
     let nodes = nodes(1, 1);
-    let cluster = nodes.cluster();
+    let cluster = &nodes.cluster;
     let call = cluster.submit(waits()).unwrap();
     assert!(call.get_within(Duration::from_millis(500)).unwrap().is_none());
     let start = Instant::now();
@@ -237,7 +205,7 @@ fn a_call_that_polls_ends_at_a_cancel_and_at_its_time() {
 #[test]
 fn calls_of_calls_end_on_one_slot() {
     let nodes = nodes(1, 1);
-    let cluster = nodes.cluster();
+    let cluster = &nodes.cluster;
     assert_eq!(cluster.run(depth(12)).unwrap(), 12);
     let told = cluster.run(parent()).unwrap();
     assert!(told[0].contains("the index is 7"), "{told:?}");
@@ -248,11 +216,12 @@ fn calls_of_calls_end_on_one_slot() {
 #[test]
 fn the_examples_find_what_they_should() {
     let nodes = Nodes::start(2, 2, maximum::options());
-    let cluster = nodes.cluster();
+    let cluster = &nodes.cluster;
     let mut out = Vec::new();
     fib::run(cluster, 6, &mut out).unwrap();
     maximum::run(cluster, 4, &mut out).unwrap();
-    let files: Vec<_> = (0..20).map(|k| nodes.dir.path().join(format!("words-{k}"))).collect();
+    let file = |k: usize| nodes.instance.sandbox().path(&format!("words-{k}"));
+    let files: Vec<_> = (0..20).map(file).collect();
     for (k, file) in files.iter().enumerate() {
         std::fs::write(file, format!("{} starling, murmur", "Starling ".repeat(k))).unwrap();
     }

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::SeekFrom;
 use serde_json::{Value, json};
 
 use super::wire::{self, AnswerRecord, Garbage};
@@ -352,7 +351,6 @@ impl Line {
             lost = 0;
         }
         let _ = rustix::fs::ftruncate(fd, 0);
-        let _ = rustix::fs::seek(fd, SeekFrom::Start(0));
     }
 
     /// The largest resident set so far, in bytes.

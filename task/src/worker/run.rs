@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::line::{Ended, Function, now_ns};
 use super::Shared;
+use super::line::{Ended, Function, now_ns};
 use super::wire::{self, CallRecord, Status, Value};
 use crate::call::{Failure, Given, Input};
 use crate::cx::Cx;
@@ -75,7 +75,8 @@ fn text_of(payload: &(dyn Any + Send)) -> String {
 
 /// The function that these bytes name, and the bytes.
 pub(super) fn function(value: &Value) -> Function {
-    let damaged = |error: String| ("WrongFunction", format!("no function of this library: {error}"));
+    let damaged =
+        |error: String| ("WrongFunction", format!("no function of this library: {error}"));
     let read;
     let bytes = match value.is_path {
         true => {
