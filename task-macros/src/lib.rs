@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_call_has_the_value_of_a_result_and_no_context() {
-        let function = "fn f(cx: &mut Cx, (a, b): (u8, u8), n: u64) -> Result<u32, String> { todo }";
+        let function = "fn f(cx: &mut Cx, (a, b): (u8, u8), n: u64) -> Result<u32, E> { todo }";
         let function = syn::parse_str::<ItemFn>(function).expect("it is a function");
         let expanded = expand(&Tokens::new(), function).expect("it is a task").to_string();
         assert!(expanded.contains("argument0 : Arg0 , n : Arg1"), "{expanded}");

@@ -1,13 +1,11 @@
-/*!
-A map-reduce over files: the most frequent words.
-
-A call counts the words of each file. Further calls merge the counts, eight at a time, where they
-are: only the last list comes to this program.
-
-```sh
-cargo run -p starling-task --example words -- docs/*.md
-```
-*/
+//! A map-reduce over files: the most frequent words.
+//!
+//! A call counts the words of each file. Further calls merge the counts, eight at a time, where
+//! they are: only the last list comes to this program.
+//!
+//! ```sh
+//! cargo run -p starling-task --example words -- docs/*.md
+//! ```
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -70,7 +68,11 @@ pub(crate) fn run(
     while counts.len() != 1 {
         let groups = counts.chunks(FAN_IN).map(|group| cluster.submit(merge(group)));
         let merged = groups.collect::<Result<Vec<_>>>()?;
-        counts = if merged.is_empty() { vec![cluster.submit(merge(Vec::<Counts>::new()))?] } else { merged };
+        counts = if merged.is_empty() {
+            vec![cluster.submit(merge(Vec::<Counts>::new()))?]
+        } else {
+            merged
+        };
     }
     for (count, word) in cluster.run(most_frequent(&counts[0], 10))? {
         writeln!(out, "{count} {word}")?;

@@ -182,7 +182,10 @@ fn arguments_that_cannot_be_sent_are_refused_before() {
     let text = cluster.submit(add(&theirs, 1)).unwrap_err().to_string();
     assert_eq!(text, "an argument is a call of another cluster or job");
     let wrong = ClusterOptions { variables: vec!["best".to_owned()], ..Default::default() };
-    assert!(Cluster::open(ClusterOptions { dir: Some(nodes.instance.directory().into()), ..wrong }).is_err());
+    assert!(
+        Cluster::open(ClusterOptions { dir: Some(nodes.instance.directory().into()), ..wrong })
+            .is_err()
+    );
 }
 
 #[test]
