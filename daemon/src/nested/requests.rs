@@ -56,6 +56,8 @@ struct SpecFields {
     runtime: Option<RuntimeFields>,
     /// In hexadecimal digits.
     function: String,
+    /// That of the arguments; `None`: a pickle.
+    codec: Option<u8>,
     inputs: usize,
 }
 
@@ -153,7 +155,7 @@ fn spec(session: &Session, of_call: &wire::Spec, fields: SpecFields, body: &[u8]
         function: function.to_vec().into(),
         body: body.to_vec().into(),
         body_codec: codec::RAW.into(),
-        codec: codec::PICKLE.into(),
+        codec: fields.codec.unwrap_or(codec::PICKLE).into(),
         nested: true,
         ..Default::default()
     };
