@@ -5,8 +5,10 @@
 /// Marks all files beyond the standard streams as close-on-exec. Then only this process holds a
 /// lock or a pipe of its caller, and no longer than it lives.
 pub fn close_on_exec() {
+    let (first, last, flag) = (3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+    // By its number: the C library has a name for this call since glibc 2.34 only.
     // SAFETY: it changes one flag of open files; none is closed and no memory is touched.
-    let marked = unsafe { libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32) };
+    let marked = unsafe { libc::syscall(libc::SYS_close_range, first, last, flag) };
     if marked == 0 {
         return;
     }
