@@ -175,6 +175,7 @@ impl World {
         ]);
         // Half of the swaps expect the last value that some client wrote.
         let written = self
+            .clients
             .history
             .keys
             .get(&key)

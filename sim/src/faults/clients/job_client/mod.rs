@@ -383,6 +383,7 @@ impl World {
         self.count_fault("client-death");
         let who = ExternalClient::Job(index);
         let links: Vec<(usize, ClientId)> = self
+            .clients
             .links
             .range((who, 0)..=(who, usize::MAX))
             .map(|(&(_, node), &client)| (node, client))
