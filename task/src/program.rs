@@ -1,4 +1,4 @@
-//! The program as client and as worker: who it is, and what it runs.
+//! The program as client and as worker: its identity, and what it runs.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -20,7 +20,7 @@ const WORKER_ARGUMENT: &str = "__starling_task";
 const ROLE: &str = "worker";
 /// The hash of the program, in the environment of its workers.
 const BUILD_VARIABLE: &str = "STARLING_TASK_BUILD";
-/// A file whose bytes are not compared: it is the file that the client had.
+/// The identity of a file: device, inode, times and size. Bytes of equal ones are not compared.
 type Stamp = (u64, u64, i64, i64, u64);
 
 /// Runs the program: as a worker if a node has started it, else as the client that `drive` is.
