@@ -15,7 +15,7 @@ use crate::{Error, Result, json};
 
 /// The bytes of the arguments of one call. Larger values are results of calls, or files.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 16 << 10;
-/// The calls whose values one call takes.
+/// The values of other calls that one call takes.
 pub(crate) const REFERENCES_MAX: usize = 4096;
 
 /// A call of a task, to be submitted by [`crate::Cluster::submit`] or [`Cx::spawn`]. The function

@@ -237,7 +237,7 @@ impl Cx {
         self.value(*local, title)
     }
 
-    /// Spawns a call, and waits for its value: what comes after children whose values it takes.
+    /// Spawns a call, and waits for its value. Its arguments may be children that are not ended.
     ///
     /// # Errors
     /// As [`Self::spawn`] and [`Self::get`].

@@ -20,8 +20,8 @@ pub enum Error {
     /// The call was cancelled.
     #[error("the call of {0} was cancelled")]
     Cancelled(String),
-    /// The call never ran, because a call whose value it takes has no value.
-    #[error("the call of {0} did not run: a call whose value it takes has failed")]
+    /// The call never ran, because a call that is its argument has no value.
+    #[error("the call of {0} did not run: a call that is its argument has no value")]
     Skipped(String),
     /// The call that runs is cancelled, or its time is over.
     #[error("this call is cancelled")]

@@ -56,7 +56,8 @@ mod tests {
 
     #[test]
     fn values_come_back_as_they_were() {
-        assert_eq!(again(&(1_u64 << 63, -1_i8, "ä\n")), (1 << 63, -1, "ä\n".to_owned()));
+        let text = "ä\n".to_owned();
+        assert_eq!(again(&(1_u64 << 63, -1_i8, text.clone())), (1 << 63, -1, text));
         assert_eq!(again(&Some(Some(3))), Some(Some(3)));
         again(&());
         // Each of these was off by one bit without exact reading.

@@ -1,6 +1,5 @@
 //! A cluster of this machine that ends with the program.
 
-use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -90,7 +89,7 @@ fn find_binary() -> Result<PathBuf> {
     let own = std::env::current_exe().unwrap_or_default();
     // Examples and tests lie in a folder below the other programs.
     let beside = own.ancestors().skip(1).take(2).map(Path::to_owned);
-    let path = std::env::var_os("PATH").unwrap_or_else(OsString::new);
+    let path = std::env::var_os("PATH").unwrap_or_default();
     let mut places = beside.chain(std::env::split_paths(&path)).map(|dir| dir.join("starling"));
     places.find(|place| is_program(place)).ok_or_else(|| {
         let text = "no cluster runs here, and no program `starling` to start one is beside this \

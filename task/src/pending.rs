@@ -13,7 +13,7 @@ use crate::call::Source;
 use crate::cluster::Shared;
 use crate::{Error, Result};
 
-/// A submitted call whose value is pending. It can be an argument of further calls, before it has
+/// A submitted call. Its value is pending, and can be an argument of further calls, before it has
 /// ended and after. Its value stays on the cluster as long as a clone of it lives.
 pub struct Pending<T> {
     pub(crate) submitted: Arc<Submitted>,

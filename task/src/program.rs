@@ -1,4 +1,4 @@
-//! The program as client and as worker: who it is, and what it runs.
+//! The program as client and as worker: its identity, and what it runs.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -18,7 +18,9 @@ use crate::{Cluster, ClusterOptions, Error, Result, worker};
 /// The argument by which a node starts the program as a worker; the node adds `worker`.
 const WORKER_ARGUMENT: &str = "__starling_task";
 const ROLE: &str = "worker";
-/// A file whose bytes are not compared: it is the file that the client had.
+/// The hash of the program, in the environment of its workers.
+const BUILD_VARIABLE: &str = "STARLING_TASK_BUILD";
+/// The identity of a file: device, inode, times and size. Bytes of equal ones are not compared.
 type Stamp = (u64, u64, i64, i64, u64);
 
 /// Runs the program: as a worker if a node has started it, else as the client that `drive` is.
@@ -136,7 +138,10 @@ impl Program {
         let mut argv = vec![text.to_owned()];
         argv.extend_from_slice(extra);
         argv.push(WORKER_ARGUMENT.to_owned());
-        let runtime = wire::Runtime { argv, direct: true, ..wire::Runtime::default() };
+        // A worker of an earlier build may still live, so each build is a runtime of its own.
+        let env = wire::Env { name: BUILD_VARIABLE.to_owned(), value: self.hash.clone() };
+        let runtime =
+            wire::Runtime { argv, env: vec![env], direct: true, ..wire::Runtime::default() };
         let body = self.body(entry);
         let call = wire::Call {
             runtime: Some(runtime),

@@ -191,8 +191,8 @@ impl Holder {
     pub(crate) fn note_stolen(&mut self, task: TaskId) {
         self.no_space.note_stolen(task);
     }
-    /// This node has stolen the task. Returns true if it was here before and did not fit: then it is
-    /// pinned.
+    /// This node has stolen the task. Returns true if it was here before and did not fit: then it
+    /// is pinned.
     pub(crate) fn note_return(&mut self, task: TaskId) -> bool {
         self.no_space.note_return(task)
     }

@@ -55,7 +55,8 @@ pub(super) fn keep_panics() {
 
 fn panic_of(info: &PanicHookInfo<'_>) -> Panic {
     // Errors of tasks are one line, so the place comes before the message.
-    let kind = info.location().map_or("panic".to_owned(), |place| format!("panic at {place}"));
+    let place = info.location().map(|place| format!(" at {place}")).unwrap_or_default();
+    let kind = format!("panic{place}");
     let text = text_of(info.payload());
     let trace = Backtrace::capture();
     let frames = match trace.status() {

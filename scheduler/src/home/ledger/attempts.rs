@@ -128,7 +128,7 @@ impl Ledger {
         true
     }
 
-    /// Whether this home has given tasks to the node since it has served its partitions.
+    /// Whether the node holds tasks of this home, or has held some.
     pub(crate) fn has_given_to(&self, holder: NodeId) -> bool {
         self.held_remotely.contains_key(&holder)
     }
