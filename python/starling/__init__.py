@@ -38,35 +38,6 @@ _LAZY = {
 
 __all__ = ["context", "current_task", "note", *_LAZY]
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ._client import Client as Client
-    from ._client import attach as attach
-    from ._cluster import LocalCluster as LocalCluster
-    from ._environment import Environment as Environment
-    from ._errors import CallFailed as CallFailed
-    from ._errors import CallRefused as CallRefused
-    from ._errors import CannotPickle as CannotPickle
-    from ._errors import ClientClosed as ClientClosed
-    from ._errors import ClusterError as ClusterError
-    from ._errors import DependencyError as DependencyError
-    from ._errors import NoBinary as NoBinary
-    from ._errors import RemoteError as RemoteError
-    from ._errors import RemoteTraceback as RemoteTraceback
-    from ._errors import ResultLost as ResultLost
-    from ._errors import StarlingError as StarlingError
-    from ._errors import TooLarge as TooLarge
-    from ._errors import WouldDeadlock as WouldDeadlock
-    from ._executor import Executor as Executor
-    from ._future import Future as Future
-    from ._map import Map as Map
-    from ._map import as_completed as as_completed
-    from ._map import wait as wait
-    from ._progress import progress as progress
-    from ._runtime import Runtime as Runtime
-    from ._task import task as task
-    from ._values import gather as gather
-
 
 def __getattr__(name):
     module = _LAZY.get(name)

@@ -8,7 +8,7 @@ import threading
 import typing
 import weakref
 
-from . import _nested, _pickling, _values
+from . import _nested, _pickling, _show, _values
 from ._errors import ClientClosed, ClusterError, ResultLost, TooLarge
 from ._future import End, Future, dispatching
 from ._map import Map
@@ -95,6 +95,10 @@ class Client:
     def gather(self, futures):
         """The results in a structure of lists, tuples, dicts and futures."""
         return _values.gather(futures)
+
+    def raw(self, future, timeout=None):
+        """The bytes of a result, which are not unpickled."""
+        return future.raw(timeout)
 
     def _submit(self, options, fn, args, kwargs):
         if not callable(fn):
@@ -481,29 +485,7 @@ class Client:
         return text % (len(nodes), slots, self.job, len(self._futures))
 
     def _repr_html_(self):
-        import html
-
-        if self._closed:
-            return "<code>%s</code>" % html.escape(repr(self))
-        rows = "".join(
-            "<tr><td>n%s</td><td>%s</td><td>%s</td></tr>"
-            % (node["id"], html.escape(node["state"]), node["slots"])
-            for node in self._core.nodes()
-        )
-        head = "<tr><th>node</th><th>state</th><th>slots</th></tr>"
-        table = "<table>%s%s</table>" % (head, rows)
-        return table + self._open_calls_html() + "<code>%s</code>" % html.escape(repr(self))
-
-    def _open_calls_html(self):
-        """The names of open calls with most of them."""
-        import collections
-        import html
-
-        with self._lock:
-            names = collections.Counter(future._name for future in self._futures.values())
-        shown = ["%d %s" % (count, html.escape(name)) for name, count in names.most_common(8)]
-        shown += ["\u2026"] if len(names) > 8 else []
-        return "<p>open calls: %s</p>" % ", ".join(shown) if shown else ""
+        return _show.client_html(self)
 
 
 def attach(job, dir=None, **options):

@@ -1,18 +1,21 @@
 """The interface between the Python layer and the extension module."""
 
-from typing import Any, Callable
+from typing import Any, Callable, final
 
-Ends = list[tuple[int, int, int, str, int, int, bytes | None]]
+__all__ = ["Core", "Job", "Spec", "connect"]
+
+_Ends = list[tuple[int, int, int, str, int, int, bytes | None]]
 
 def connect(dir: str) -> Core: ...
 
+@final
 class Core:
     def nodes(self) -> list[dict[str, Any]]: ...
     def open_job(
-        self, name: str, on_ends: Callable[[Ends], None], on_lost: Callable[[str], None]
+        self, name: str, on_ends: Callable[[_Ends], None], on_lost: Callable[[str], None]
     ) -> Job: ...
     def join_job(
-        self, job: int, on_ends: Callable[[Ends], None], on_lost: Callable[[str], None]
+        self, job: int, on_ends: Callable[[_Ends], None], on_lost: Callable[[str], None]
     ) -> Job: ...
     def tasks(self, job: int) -> list[tuple[int, str]]: ...
     def kv_insert(self, key: bytes, value: bytes) -> None: ...
@@ -27,8 +30,10 @@ class Core:
     def local_text(local: int) -> str: ...
     def close(self) -> None: ...
 
+@final
 class Spec: ...
 
+@final
 class Job:
     id: int
     @staticmethod

@@ -115,6 +115,15 @@ class Future(concurrent.futures.Future):
             return self._end.inline
         return self._client._fetch(self)
 
+    def raw(self, timeout=None):
+        """The bytes of the result, which are not unpickled. A failed call raises."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        if self._end is None:
+            raise RuntimeError("%r was not ended by the cluster" % (self,))
+        return bytes(self._bytes())
+
     @property
     def task(self):
         """The task's id, as the command line has it."""

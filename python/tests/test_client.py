@@ -56,6 +56,21 @@ class Calls(unittest.TestCase):
         with self.assertRaises(TypeError):
             self.client.submit(5)
 
+    def test_the_bytes_of_a_result(self):
+        class Trap:
+            def __reduce__(self):
+                return add, ("unpickled", 1)
+
+        for made in (client(), client(is_inline=False)):
+            self.addCleanup(made.close)
+            future = made.submit(Trap)
+            self.assertIn(b"unpickled", made.raw(future, 10))
+            with self.assertRaises(TypeError):
+                future.result(10)
+            self.assertEqual(pickle.loads(made.submit(add, 2).raw(10)), 3)
+            with self.assertRaises(ZeroDivisionError):
+                made.submit(divmod, 1, 0).raw(10)
+
     def test_every_keyword_is_the_functions(self):
         def keywords(**kwargs):
             return kwargs
