@@ -4,7 +4,7 @@ import concurrent.futures
 import os
 import pickle
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any, Generic, NamedTuple, ParamSpec, Self, TextIO, TypeVar, overload
+from typing import Any, Generic, NamedTuple, ParamSpec, Self, SupportsIndex, TextIO, TypeVar, overload
 from typing import type_check_only
 
 __all__ = [
@@ -21,7 +21,9 @@ __all__ = [
     "Runtime",
     "as_completed",
     "wait",
+    "File",
     "gather",
+    "out",
     "progress",
     "task",
     "CallFailed",
@@ -62,6 +64,34 @@ class Future(concurrent.futures.Future[_T]):
     def stderr(self) -> str: ...
     def __await__(self) -> Generator[Any, Any, _T]: ...
     def _repr_html_(self) -> str: ...
+
+@type_check_only
+class _Done:
+    code: int
+    files: dict[str, File]
+    def __getitem__(self, name: str) -> File: ...
+
+@type_check_only
+class _Command(Future[_Done]):
+    def __getitem__(self, name: str) -> Future[File]: ...
+
+class File:
+    name: str
+    def __init__(self, name: str, data: bytes | bytearray | memoryview) -> None: ...
+    def __len__(self) -> int: ...
+    def read(self) -> bytes: ...
+    def text(self, encoding: str = "utf-8") -> str: ...
+    def write(self, path: _Path) -> None: ...
+    @property
+    def path(self) -> str: ...
+    def __fspath__(self) -> str: ...
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]: ...
+
+@type_check_only
+class _Out:
+    name: str
+
+def out(name: _Path) -> _Out: ...
 
 class Map(Generic[_T]):
     # Made by `map`.
@@ -120,6 +150,15 @@ class _Bound:
     def map(
         self, fn: Callable[..., _T], /, *iterables: Iterable[Any], ahead: int | None = None
     ) -> Map[_T]: ...
+    def command(
+        self,
+        argv: Iterable[Any],
+        *,
+        cwd: _Path | None = None,
+        env: Mapping[str, object] | None = None,
+        stdin: Any = None,
+        check: bool = True,
+    ) -> _Command: ...
     def options(self, **options: Any) -> _Bound: ...
 
 class Client:
@@ -138,7 +177,17 @@ class Client:
     def map(
         self, fn: Callable[..., _T], /, *iterables: Iterable[Any], ahead: int | None = None
     ) -> Map[_T]: ...
+    def command(
+        self,
+        argv: Iterable[Any],
+        *,
+        cwd: _Path | None = None,
+        env: Mapping[str, object] | None = None,
+        stdin: Any = None,
+        check: bool = True,
+    ) -> _Command: ...
     def options(self, **options: Any) -> _Bound: ...
+    def file(self, path: _Path) -> Future[File]: ...
     def put(self, value: _T) -> Future[_T]: ...
     def gather(self, futures: Any) -> Any: ...
     def raw(self, future: Future[Any], timeout: float | None = None) -> bytes: ...

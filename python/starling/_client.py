@@ -8,7 +8,7 @@ import threading
 import typing
 import weakref
 
-from . import _nested, _pickling, _show, _values
+from . import _command, _nested, _pickling, _show, _values
 from ._errors import ClientClosed, ClusterError, ResultLost, TooLarge
 from ._future import End, Future, dispatching
 from ._map import Map
@@ -95,6 +95,14 @@ class Client:
     def gather(self, futures):
         """The results in a structure of lists, tuples, dicts and futures."""
         return _values.gather(futures)
+
+    def command(self, argv, *, cwd=None, env=None, stdin=None, check=True):
+        """Runs a program on the cluster; see `Bound.command`."""
+        return _command.submit(self, self._options, argv, cwd, env, stdin, check)
+
+    def file(self, path):
+        """Stores a file of this machine and returns its future, an argument of commands."""
+        return _command.file(self, path)
 
     def raw(self, future, timeout=None):
         """The bytes of a result, which are not unpickled."""
@@ -506,6 +514,14 @@ class Bound:
 
     def map(self, fn, /, *iterables, ahead=None):
         return Map(self._client, self._options, fn, iterables, ahead)
+
+    def command(self, argv, *, cwd=None, env=None, stdin=None, check=True):
+        """Runs a program in a directory of its own, or in `cwd`, and returns the future of a `Done`.
+
+        Parts of `argv` are texts, futures, `out(name)`, and tuples of these, which are joined. With
+        `check` another exit code than 0 raises `subprocess.CalledProcessError`.
+        """
+        return _command.submit(self._client, self._options, argv, cwd, env, stdin, check)
 
     def options(self, **options):
         return Bound(self._client, self._options.changed(options))

@@ -96,6 +96,9 @@ class Pictures(unittest.TestCase):
         self.assertNotIn("open calls", self.client._repr_html_())
 
     def test_an_interrupt_leaves_the_calls(self):
+        # A process in the background of a shell ignores it.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         future = self.client.submit(slow, 5)
         waits = (
             future.result,

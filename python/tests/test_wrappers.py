@@ -35,8 +35,9 @@ def raises_odd():
     raise Odd("text", 2)
 
 
-def endless():
+def endless(begun):
     try:
+        open(begun, "x").close()
         while True:
             time.sleep(0.01)
     finally:
@@ -96,9 +97,12 @@ class Isolated(unittest.TestCase):
 
     def test_an_interrupt_reaches_the_function(self):
         key = self.worker.learn(Options().changed({"isolate": "call"}).wrapped(endless))
-        call = self.worker.begin(key)
+        begun = os.path.join(self.worker.objects.name, "begun")
+        call = self.worker.begin(key, node.python_args(begun))
         self.worker.until_running(call)
-        time.sleep(0.3)
+        end = time.monotonic() + node.WAIT
+        while not os.path.exists(begun) and time.monotonic() < end:
+            time.sleep(0.01)
         self.worker.interrupt(call)
         others = []
         self.assertEqual(self.worker.result(others).status, wire.CANCELLED)
