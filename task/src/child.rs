@@ -31,7 +31,7 @@ pub(crate) struct Spawned {
 pub(crate) struct Work {
     pub(crate) entry: &'static Entry,
     pub(crate) payload: Vec<u8>,
-    pub(crate) sources: Vec<(LocalId, Rc<Work>)>,
+    pub(crate) sources: Vec<(LocalId, Rc<Self>)>,
 }
 
 /// The end of a child.
