@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::cx::{Child, Cx};
+use crate::child::Child;
+use crate::cx::Cx;
 use crate::pending::Pending;
 use crate::{Error, Result, json};
 

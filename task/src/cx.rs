@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +11,8 @@ use proto::LocalId;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::call::{Call, Options, Source};
+use crate::call::{Call, Entry, Given, Input, Options, Source};
+use crate::child::{Child, ChildEnd, Released, Spawned, Work};
 use crate::program::{self, Body};
 use crate::variable::Var;
 use crate::worker::line::Ended;
@@ -23,6 +23,9 @@ use crate::{Error, Result};
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Values that no handle names are released in groups of this size.
 const RELEASE_AT: usize = 256;
+
+/// Ids from here on are those of calls that no node knows. It is no partition's.
+const INSIDE_IDS: u64 = 1 << 63;
 
 /// What the cluster wants of a call that runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,61 +55,19 @@ pub struct Cx {
     /// Some calls may not be stored yet.
     unsent: bool,
     specs: HashMap<(&'static str, Options, usize), u64>,
+    /// The calls that handles name.
+    works: HashMap<LocalId, Rc<Work>>,
     ends: HashMap<LocalId, ChildEnd>,
+    /// The calls that run inside of this one, and the ids that they have given to theirs.
+    inside: u32,
+    inside_ids: u64,
     lost: Option<String>,
-    released: Rc<std::cell::RefCell<Vec<u64>>>,
-}
-
-/// A call of the call that runs. Its value stays on the cluster as long as a clone of it lives, and
-/// at most as long as the call runs.
-pub struct Child<T> {
-    spawned: Rc<Spawned>,
-    value: PhantomData<fn() -> T>,
-}
-
-struct Spawned {
-    job: u64,
-    local: LocalId,
-    title: String,
-    released: Rc<std::cell::RefCell<Vec<u64>>>,
-}
-
-/// The end of a child.
-struct ChildEnd {
-    attempt: u64,
-    verdict: i64,
-    error: String,
-    node: u64,
-    inline: Vec<u8>,
-}
-
-impl<T> Clone for Child<T> {
-    fn clone(&self) -> Self {
-        Self { spawned: Rc::clone(&self.spawned), value: PhantomData }
-    }
-}
-
-impl<T> fmt::Debug for Child<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Child").field(&self.spawned.title).field(&self.spawned.local).finish()
-    }
+    released: Released,
 }
 
 impl fmt::Debug for Cx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cx").field("task", &self.task()).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Spawned {
-    fn drop(&mut self) {
-        self.released.borrow_mut().push(self.local.0);
-    }
-}
-
-impl<T> Child<T> {
-    pub(crate) fn source(&self) -> Source {
-        Source { job: self.spawned.job, local: self.spawned.local }
     }
 }
 
@@ -129,6 +90,9 @@ impl Cx {
             job: None,
             unsent: false,
             specs: HashMap::new(),
+            works: HashMap::new(),
+            inside: 0,
+            inside_ids: 0,
             ends: HashMap::new(),
             lost: None,
             released: Rc::default(),
@@ -201,7 +165,36 @@ impl Cx {
         if sources.iter().any(|source| source.job != job) {
             return Err(Error::Foreign("an argument is a call that this call has not spawned"));
         }
-        let key = (entry.name, options, sources.len());
+        let gone = Error::Foreign("an argument is a call that has been released");
+        let source = |source: Source| {
+            self.works.get(&source.local).map(|work| (source.local, Rc::clone(work)))
+        };
+        let sources: Option<Vec<_>> = sources.into_iter().map(source).collect();
+        let sources = sources.ok_or(gone)?;
+        let local = match self.inside {
+            0 => {
+                let parents: Vec<(u64, u32)> = sources.iter().map(|it| (it.0.0, 0)).collect();
+                self.append((entry, options), &payload, &parents)?
+            }
+            // The call below does its part of the work itself.
+            _ => {
+                self.inside_ids += 1;
+                LocalId(INSIDE_IDS + self.inside_ids)
+            }
+        };
+        self.works.insert(local, Rc::new(Work { entry, payload, sources }));
+        let released = Rc::clone(&self.released);
+        Ok(Child::new(Spawned { job, local, title, released }))
+    }
+
+    /// Gives a call to the node; returns its id.
+    fn append(
+        &mut self,
+        (entry, options): (&'static Entry, Options),
+        payload: &[u8],
+        parents: &[(u64, u32)],
+    ) -> Result<LocalId> {
+        let key = (entry.name, options, parents.len());
         let spec = match self.specs.get(&key) {
             Some(spec) => *spec,
             None => {
@@ -213,27 +206,26 @@ impl Cx {
                 spec
             }
         };
-        let parents: Vec<(u64, u32)> = sources.iter().map(|it| (it.local.0, 0)).collect();
         let fields = json!({ "ask": "append", "spec": spec, "parents": parents });
-        let (answer, _) = self.ask(&fields, &payload)?;
+        let (answer, _) = self.ask(&fields, payload)?;
         self.unsent = true;
-        let local = LocalId(answer["local"].as_u64().unwrap_or_default());
-        let released = Rc::clone(&self.released);
-        let spawned = Rc::new(Spawned { job, local, title, released });
-        Ok(Child { spawned, value: PhantomData })
+        Ok(LocalId(answer["local"].as_u64().unwrap_or_default()))
     }
 
     /// Waits for the value of a child. The call has no slot meanwhile.
     ///
     /// # Errors
     /// The reason why there is no value, as [`crate::Pending::get`] has it;
-    /// [`Error::Interrupted`]: this call should end; [`Error::WouldDeadlock`].
+    /// [`Error::Interrupted`]: this call should end.
     pub fn get<T: DeserializeOwned>(&mut self, child: &Child<T>) -> Result<T> {
         let Spawned { job, local, title, .. } = &*child.spawned;
         if Some(*job) != self.job {
             return Err(Error::Foreign("a call waits only for calls that it has spawned"));
         }
-        self.wait(&|cx| cx.ends.contains_key(local))?;
+        if !self.wait(&|cx| cx.ends.contains_key(local))? {
+            let work = self.work(*local)?;
+            self.run_inside(*local, &work)?;
+        }
         self.value(*local, title)
     }
 
@@ -250,14 +242,18 @@ impl Cx {
     /// list is empty. The call has no slot meanwhile.
     ///
     /// # Errors
-    /// [`Error::Interrupted`]: this call should end; [`Error::WouldDeadlock`].
+    /// [`Error::Interrupted`]: this call should end.
     pub fn wait_any<T>(&mut self, children: &[Child<T>]) -> Result<Option<usize>> {
         if children.is_empty() {
             return Ok(None);
         }
         let has_ended = |cx: &Self, it: &Child<T>| cx.ends.contains_key(&it.spawned.local);
         let place = |cx: &Self| children.iter().position(|it| has_ended(cx, it));
-        self.wait(&|cx| place(cx).is_some())?;
+        if !self.wait(&|cx| place(cx).is_some())? {
+            let first = children[0].spawned.local;
+            let work = self.work(first)?;
+            self.run_inside(first, &work)?;
+        }
         Ok(place(self))
     }
 
@@ -319,14 +315,15 @@ impl Cx {
         Ok(true)
     }
 
-    /// Waits without a slot until this is so.
-    fn wait(&mut self, is_done: &dyn Fn(&Self) -> bool) -> Result<()> {
+    /// Waits without a slot until this is so; returns `false` if the call should do the work that
+    /// it waits for itself.
+    fn wait(&mut self, is_done: &dyn Fn(&Self) -> bool) -> Result<bool> {
         while self.pump(Some(Duration::ZERO))? {}
         self.hear();
-        if is_done(self) {
-            return Ok(());
-        }
         self.release()?;
+        if is_done(self) || self.inside > 0 {
+            return Ok(is_done(self));
+        }
         if self.unsent {
             // Calls that start before others must be there before a slot is free.
             self.ask(&json!({ "ask": "flush" }), &[])?;
@@ -339,7 +336,7 @@ impl Cx {
                 return Err(Error::Interrupted);
             }
             if self.line.borrow_mut().is_stuck(self.call) {
-                return Err(Error::WouldDeadlock);
+                return Ok(false);
             }
             if let Some(text) = &self.lost {
                 let error = ClientError::Refused(text.clone());
@@ -349,7 +346,46 @@ impl Cx {
             self.pump(Some(LOOK_EVERY))?;
             self.hear();
         }
-        self.go_on()
+        self.go_on().map(|()| true)
+    }
+
+    fn work(&self, local: LocalId) -> Result<Rc<Work>> {
+        let gone = Error::Foreign("the call has been released");
+        self.works.get(&local).cloned().ok_or(gone)
+    }
+
+    /// Runs a child here: all processes of the node wait, so no other may come to it. Its own task
+    /// ends with the job of this call.
+    fn run_inside(&mut self, local: LocalId, work: &Work) -> Result<()> {
+        self.hear();
+        if self.ends.contains_key(&local) {
+            return Ok(());
+        }
+        let mut inputs = Vec::with_capacity(work.sources.len());
+        for (source, its_work) in &work.sources {
+            self.run_inside(*source, its_work)?;
+            match self.bytes(*source, "") {
+                Ok(bytes) => inputs.push(Input::Bytes(bytes)),
+                Err(error @ Error::Interrupted) => return Err(error),
+                Err(_) => {
+                    self.ends.insert(local, ChildEnd::here(Verdict::Skipped));
+                    return Ok(());
+                }
+            }
+        }
+        let (mut given, _) = Given::new(&work.payload, inputs).map_err(Error::Text)?;
+        self.inside += 1;
+        let result = worker::run::inside(self, work.entry, &mut given);
+        self.inside -= 1;
+        if self.ended.is_some() || self.is_cancelled() {
+            return Err(Error::Interrupted);
+        }
+        let end = match result {
+            Ok(inline) => ChildEnd { inline, ..ChildEnd::here(Verdict::Done) },
+            Err(error) => ChildEnd { error, ..ChildEnd::here(Verdict::Failed) },
+        };
+        self.ends.insert(local, end);
+        Ok(())
     }
 
     fn rest(&mut self, rests: bool) -> Result<()> {
@@ -397,24 +433,40 @@ impl Cx {
     }
 
     fn value<T: DeserializeOwned>(&mut self, local: LocalId, title: &str) -> Result<T> {
+        let bytes = self.bytes(local, title)?;
+        let what = || format!("the value of {title}");
+        crate::json::decode(&bytes).map_err(|text| Error::Value { what: what(), text })
+    }
+
+    /// The JSON of the value of a child that has ended.
+    fn bytes(&mut self, local: LocalId, title: &str) -> Result<Vec<u8>> {
         let Some(end) = self.ends.get(&local) else { return Err(Error::Interrupted) };
         let is = |verdict: Verdict| end.verdict == verdict as i64;
-        let bytes = if is(Verdict::Cancelled) {
+        if is(Verdict::Cancelled) {
             return Err(Error::Cancelled(title.to_owned()));
-        } else if is(Verdict::Skipped) {
+        }
+        if is(Verdict::Skipped) {
             return Err(Error::Skipped(title.to_owned()));
-        } else if !is(Verdict::Done) {
+        }
+        if !is(Verdict::Done) {
             let (call, text) = (title.to_owned(), end.error.clone());
             let text = if text.is_empty() { self.reason(local) } else { text };
             return Err(Error::Failed { call, text });
-        } else if end.inline.is_empty() {
-            let place = (end.attempt, end.node);
-            self.fetch(local, place)?
-        } else {
-            end.inline.clone()
-        };
-        let what = || format!("the value of {title}");
-        crate::json::decode(&bytes).map_err(|text| Error::Value { what: what(), text })
+        }
+        if !end.inline.is_empty() {
+            return Ok(end.inline.clone());
+        }
+        let place = (end.attempt, end.node);
+        match self.fetch(local, place) {
+            // It was lost with its node.
+            Err(Error::Cluster(_)) => {
+                self.ends.remove(&local);
+                let work = self.work(local)?;
+                self.run_inside(local, &work)?;
+                self.bytes(local, title)
+            }
+            fetched => fetched,
+        }
     }
 
     fn fetch(&mut self, local: LocalId, place: (u64, u64)) -> Result<Vec<u8>> {
@@ -454,9 +506,14 @@ impl Cx {
         if self.released.borrow().len() < RELEASE_AT {
             return Ok(());
         }
-        let released = self.released.take();
+        let mut released = self.released.take();
         for local in &released {
             self.ends.remove(&LocalId(*local));
+            self.works.remove(&LocalId(*local));
+        }
+        released.retain(|&local| local < INSIDE_IDS);
+        if released.is_empty() {
+            return Ok(());
         }
         self.ask(&json!({ "ask": "release", "locals": released }), &[]).map(drop)
     }

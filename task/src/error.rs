@@ -26,9 +26,6 @@ pub enum Error {
     /// The call that runs is cancelled, or its time is over.
     #[error("this call is cancelled")]
     Interrupted,
-    /// All processes of the node wait for calls, and no slot can become free.
-    #[error("all processes of this node wait for calls, and no slot can become free")]
-    WouldDeadlock,
     /// A value that JSON does not hold, or that is of another type than the one that is read.
     #[error("{what}: {text}")]
     Value {

@@ -54,6 +54,7 @@ extern crate self as starling_task;
 mod page {}
 
 mod call;
+mod child;
 mod cluster;
 mod cx;
 mod error;
@@ -66,9 +67,10 @@ mod variable;
 mod worker;
 
 pub use call::{Arg, Call};
+pub use child::Child;
 pub use client::Variable;
 pub use cluster::{Cluster, ClusterOptions};
-pub use cx::{Child, Cx, Want};
+pub use cx::{Cx, Want};
 pub use error::{Error, Result};
 pub use pending::Pending;
 pub use program::{is_worker, main, main_with, serve};

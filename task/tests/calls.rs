@@ -216,6 +216,15 @@ fn calls_of_calls_end_on_one_slot() {
     assert_eq!(told[2], "Some(0) 100000 200000");
 }
 
+/// Calls that wait on other nodes cannot run what this node has queued, so it ends the newest wait.
+#[test]
+fn a_wide_recursion_ends_on_two_nodes_of_one_slot() {
+    let nodes = nodes(2, 1);
+    let mut out = Vec::new();
+    fib::run(&nodes.cluster, 9, &mut out).unwrap();
+    assert_eq!(String::from_utf8(out).unwrap(), "fib(9) = 34\n");
+}
+
 #[test]
 fn the_examples_find_what_they_should() {
     let nodes = Nodes::start(2, 2, maximum::options());

@@ -6,7 +6,7 @@ inside of its wait. `line` is the way to the node, `run` runs one call.
 */
 
 pub(crate) mod line;
-mod run;
+pub(crate) mod run;
 mod wire;
 
 use std::cell::RefCell;

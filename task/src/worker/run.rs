@@ -16,7 +16,7 @@ use serde_json::json;
 use super::Shared;
 use super::line::{Ended, Function, now_ns};
 use super::wire::{self, CallRecord, Status, Value};
-use crate::call::{Failure, Given, Input};
+use crate::call::{Entry, Failure, Given, Input};
 use crate::cx::Cx;
 use crate::program::Body;
 
@@ -170,17 +170,21 @@ fn outcome(line: &Shared, record: CallRecord) -> Result<End, Ended> {
         Err(text) => return refused("WrongArgument", &format!("the arguments: {text}")),
     };
     let mut cx = Cx::new(line.clone(), number, (job, local, attempt), root, body);
+    let end = guarded(&mut cx, entry, &mut given);
+    cx.ended().map_or(Ok(end), Err)
+}
+
+/// Runs a function. A panic is its failure.
+fn guarded(cx: &mut Cx, entry: &Entry, given: &mut Given) -> End {
     LAST_PANIC.take();
-    let result = catch_unwind(AssertUnwindSafe(|| (entry.run)(&mut cx, &mut given)));
-    if let Some(ended) = cx.ended() {
-        return Err(ended);
-    }
-    let raised = |status, kind: &str, text: &str, frames: &str| {
-        Ok(End { status, json: error_json(kind, text, frames) })
+    let result = catch_unwind(AssertUnwindSafe(|| (entry.run)(cx, given)));
+    let raised = |status, kind: &str, text: &str, frames: &str| End {
+        status,
+        json: error_json(kind, text, frames),
     };
     match result {
-        Ok(Ok(json)) => Ok(End { status: Status::Ok, json }),
-        Ok(Err(_)) if cx.is_cancelled() => Ok(cancelled()),
+        Ok(Ok(json)) => End { status: Status::Ok, json },
+        Ok(Err(_)) if cx.is_cancelled() => cancelled(),
         Ok(Err(Failure::Returned(text))) => raised(Status::Raised, "", &text, ""),
         Ok(Err(Failure::Refused { kind, text })) => raised(Status::Refused, kind, &text, ""),
         Err(payload) => {
@@ -192,6 +196,21 @@ fn outcome(line: &Shared, record: CallRecord) -> Result<End, Ended> {
             raised(Status::Raised, &kind, &text, &frames)
         }
     }
+}
+
+/// Runs a call inside of another one: its value, or its error in one line.
+pub(crate) fn inside(cx: &mut Cx, entry: &Entry, given: &mut Given) -> Result<Vec<u8>, String> {
+    let End { status, json } = guarded(cx, entry, given);
+    if status == Status::Ok {
+        return Ok(json);
+    }
+    let error: serde_json::Value = serde_json::from_slice(&json).unwrap_or_default();
+    let field = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
+    let line = field("text").lines().next().unwrap_or_default().to_owned();
+    Err(match field("type").as_str() {
+        "" => line,
+        kind => format!("{kind}: {line}"),
+    })
 }
 
 fn error_json(kind: &str, text: &str, frames: &str) -> Vec<u8> {
