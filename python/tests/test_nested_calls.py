@@ -196,7 +196,8 @@ class OneSlot(unittest.TestCase):
         self.assertEqual(found, ["by init"] * 3)
 
     def test_large_answers_leave_no_files(self):
-        self.assertEqual(self.client.submit(prints_and_returns_much).result(WAIT), (300_000, 200_001))
+        found = self.client.submit(prints_and_returns_much).result(WAIT)
+        self.assertEqual(found, (300_000, 200_001))
         pattern = os.path.join(self.cluster.dir, "**", "results", "*")
         names = [os.path.basename(path) for path in glob.glob(pattern, recursive=True)]
         self.assertIn("worker.zip", names)

@@ -17,8 +17,8 @@ use crate::executor::AttemptOutcome;
 use crate::limits::STOP_WAIT_MAX;
 use crate::spawner::wire::Report;
 
-/// A call counts as the cause if its workers end that often before it begins. If they
-/// ended that often under calls of its own, a call gets no more of these on top.
+/// A call counts as the cause if its workers end that often before it begins. After that number of
+/// ends under its own calls, a call gets no more of them on top.
 pub(super) const RESTARTS_MAX: u8 = 3;
 /// The bytes of a dead worker's last printed text that are kept.
 const LAST_PRINTED_BYTES: usize = 1 << 20;

@@ -37,7 +37,7 @@ class Line:
     # Requests.
 
     def tell(self, call, fields, data=b""):
-        """Sends a request of a call whose answer does not matter. Returns its number."""
+        """Sends a request of a call, and waits for no answer. Returns its number."""
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("in a call only the main thread submits calls and waits for them")
         self.seq += 1
