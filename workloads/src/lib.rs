@@ -40,6 +40,7 @@ pub use formats::write::{OutputFormat, write, write_run, write_to};
 pub use generate::generate;
 pub use graph::builder::{GraphBuilder, TaskInit};
 pub use graph::crash_limit::CrashLimit;
+pub use graph::notice::Notice;
 pub use graph::error::{GeneratorError, GraphError, nearest};
 pub use graph::info::Info;
 pub use graph::job_options::JobOptions;

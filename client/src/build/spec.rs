@@ -206,6 +206,13 @@ impl TaskSpec {
         self.with(|spec| spec.time_limit_ns = limit_ns)
     }
 
+    /// The command gets this signal before its time limit ends, before its node ends, and at once
+    /// when its node is drained: once in each attempt. No effect on a task that is no command.
+    #[must_use]
+    pub fn signal(self, notice: Notice) -> Self {
+        self.with_command(|command| command.notice = Some(Box::new(notice.to_wire())))
+    }
+
     /// The task with the highest priority starts first on each node. Default: 0.
     #[must_use]
     pub fn priority(self, priority: i32) -> Self {

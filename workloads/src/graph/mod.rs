@@ -2,6 +2,7 @@
 
 pub(crate) mod builder;
 pub(crate) mod crash_limit;
+pub(crate) mod notice;
 pub(crate) mod error;
 pub(crate) mod info;
 pub(crate) mod job_options;

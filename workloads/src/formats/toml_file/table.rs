@@ -14,6 +14,7 @@ use super::raw::{AmountText, Pairs, RawInput, RawInputs, RawOutput, RawTask, loc
 use super::{Fault, Located};
 use crate::graph::crash_limit::CrashLimit;
 use crate::graph::needs::{Needs, Requested};
+use crate::graph::notice::Notice;
 use crate::graph::quantity::{parse_duration_ns, parse_size_bytes};
 
 /// A task, or an array of tasks with texts that contain `{i}`.
@@ -45,6 +46,8 @@ pub(crate) struct TaskTable {
     pub(crate) retries: u32,
     pub(crate) crash_limit: u32,
     pub(crate) time_limit_ns: u64,
+    /// Of a command.
+    pub(crate) notice: Option<Notice>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -107,6 +110,7 @@ impl TaskTable {
             retries: 0,
             crash_limit: 0,
             time_limit_ns: 0,
+            notice: None,
         }
     }
 
@@ -176,6 +180,7 @@ impl TaskTable {
             retries: count(raw.retries, "retries", 0, u32::MAX)?,
             crash_limit: raw.crash_limit.map_or(0, |CrashLimit(limit)| limit),
             time_limit_ns: parse(raw.time_limit, parse_duration_ns)?,
+            notice: raw.signal,
             name,
         };
         if let Body::Function(call) = &table.body {
@@ -254,6 +259,7 @@ impl TaskTable {
                 return Err(Fault::task(output.file.at, &told, reason).with_hint(hint));
             }
         }
+        self.check_notice(&told)?;
         self.check_placeholders(&told)
     }
 
@@ -273,6 +279,17 @@ impl TaskTable {
         [&mut self.stdout, &mut self.stderr].into_iter().for_each(pad);
         if let Body::Command(argv) = &mut self.body {
             argv.iter_mut().for_each(pad);
+        }
+    }
+
+    /// Only a command can handle a signal.
+    fn check_notice(&self, told: &str) -> Result<(), Fault> {
+        match (self.notice, &self.body) {
+            (Some(_), Body::Noop | Body::Sleep | Body::Spin | Body::Function(_)) => {
+                let fault = Fault::task(self.name.at, told, "only a command gets a signal");
+                Err(fault.with_hint("leave out the signal, or write a command"))
+            }
+            _ => Ok(()),
         }
     }
 
