@@ -103,6 +103,8 @@ proto::mutants! {
         EndBeforeBound "end-before-bound",
         /// A node takes each announced value for a synced one.
         UsedBeforeSynced "used-before-synced",
+        /// A node does not report that it has moved an attempt.
+        MovedUnreported "moved-unreported",
         /// What a fenced turn adds counts as well.
         SumBeforeCommit "sum-before-commit",
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proto::wire;
 use proto::wire::spec::Body;
-use workloads::{CrashLimit, Needs};
+use workloads::{CrashLimit, Needs, Notice};
 
 use crate::ClientError;
 

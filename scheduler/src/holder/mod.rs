@@ -13,6 +13,7 @@ pub(crate) mod life;
 mod limits;
 pub(crate) mod matching;
 pub(crate) mod no_space;
+pub(crate) mod notices;
 mod push;
 pub(crate) mod queues;
 pub(crate) mod ready_queue;
@@ -42,6 +43,7 @@ use crate::holder::job_tallies::JobTallies;
 use crate::holder::life::Life;
 use crate::holder::matching::Reservation;
 use crate::holder::no_space::NoSpace;
+use crate::holder::notices::Notices;
 use crate::holder::queues::Queues;
 use crate::holder::ready_queue::{Presence, Ready};
 use crate::holder::recent_completions::RecentCompletions;
@@ -106,6 +108,8 @@ pub(crate) struct Holder {
     gangs: Option<Box<Gangs>>,
     /// The classes of gangs in the queues for which the map of this epoch has too few nodes.
     gangs_lacking: Option<Box<(u64, BTreeSet<u64>)>>,
+    /// The attempts that get a signal before an end. Boxed, because most nodes never have any.
+    notices: Option<Box<Notices>>,
     /// Attempts that rested and wait for a seat, in order; `None`: there are none.
     returning: Option<VecDeque<AttemptKey>>,
 }
@@ -145,6 +149,7 @@ impl Holder {
             variables: None,
             gangs: None,
             gangs_lacking: None,
+            notices: None,
             returning: None,
         }
     }

@@ -47,6 +47,9 @@ impl Notice {
     pub fn to_wire(self) -> wire::Notice {
         wire::Notice { signal: self.signal, before_ns: self.before_ns }
     }
+    pub(crate) fn before_ns(self) -> u64 {
+        self.before_ns
+    }
     /// The form in a workflow file.
     pub(crate) fn text_of(notice: &wire::Notice) -> String {
         let name = NAMES.iter().find(|(_, number)| *number == notice.signal);

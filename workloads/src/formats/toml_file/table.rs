@@ -282,14 +282,22 @@ impl TaskTable {
         }
     }
 
-    /// Only a command can handle a signal.
+    /// Only a command can handle a signal, and it must have time for it.
     fn check_notice(&self, told: &str) -> Result<(), Fault> {
-        match (self.notice, &self.body) {
-            (Some(_), Body::Noop | Body::Sleep | Body::Spin | Body::Function(_)) => {
-                let fault = Fault::task(self.name.at, told, "only a command gets a signal");
-                Err(fault.with_hint("leave out the signal, or write a command"))
+        let Some(notice) = self.notice else { return Ok(()) };
+        let refused = |reason: &str, hint: &str| {
+            Err(Fault::task(self.name.at, told, reason).with_hint(hint))
+        };
+        if !matches!(self.body, Body::Command(_)) {
+            let hint = "leave out the signal, or write a command";
+            return refused("only a command gets a signal", hint);
+        }
+        match self.time_limit_ns > 0 && notice.before_ns() >= self.time_limit_ns {
+            true => {
+                let hint = "write a shorter time after the @, or a longer time limit";
+                refused("the signal would come when the command starts", hint)
             }
-            _ => Ok(()),
+            false => Ok(()),
         }
     }
 
