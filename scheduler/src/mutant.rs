@@ -215,6 +215,14 @@ proto::mutants! {
         ThrottleForgetsOthers "throttle-forgets-others",
     }
 
+    /// Mutants of commands that are moved.
+    OF_MOVES by Simulator {
+        /// The exit of a command after the signal of its node's end counts.
+        MovedFails "moved-fails",
+        /// A command is told of the end of its node again and again.
+        ToldAgain "told-again",
+    }
+
     /// Mutants of gangs.
     OF_GANGS by Simulator {
         /// An older gang takes no node from a younger one that only holds it.

@@ -196,7 +196,8 @@ pub(crate) fn send_tasks_not_held(
 ) {
     for (home, tasks) in of_homes {
         for piece in tasks.chunks(OBJECTS_PER_MESSAGE_MAX) {
-            let body = Body::TasksNotHeld(wire::TasksNotHeld { tasks: piece.to_vec(), moved: false });
+            let body =
+                Body::TasksNotHeld(wire::TasksNotHeld { tasks: piece.to_vec(), moved: false });
             out.reliable.push((home, body));
         }
     }

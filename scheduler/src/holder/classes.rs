@@ -70,12 +70,7 @@ pub(crate) struct Class {
 }
 
 impl Class {
-    fn new(
-        request: Request,
-        (time, moves): (Span, bool),
-        slots: &Slots,
-        homes: &Homes,
-    ) -> Self {
+    fn new(request: Request, (time, moves): (Span, bool), slots: &Slots, homes: &Homes) -> Self {
         // Records of earlier versions were not checked when they were spawned.
         let is_whole = request.has_whole_cpus();
         let fit = slots.resolve(&request).filter(|_| is_whole);

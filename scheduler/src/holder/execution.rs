@@ -517,7 +517,10 @@ impl Scheduler {
             }
         }
         if !not_held.is_empty() {
-            let body = wire::message::Body::TasksNotHeld(wire::TasksNotHeld { tasks: not_held, moved: false });
+            let body = wire::message::Body::TasksNotHeld(wire::TasksNotHeld {
+                tasks: not_held,
+                moved: false,
+            });
             out.reliable.push((from, body));
         }
     }

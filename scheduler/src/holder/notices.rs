@@ -51,14 +51,16 @@ impl Holder {
     /// Whether the end of this attempt is a move.
     pub(crate) fn is_to_move(&self, task: TaskId, attempt: Attempt) -> bool {
         let told = self.notices.as_ref().and_then(|notices| notices.0.get(&task));
-        told.is_some_and(|it| it.told && it.attempt == attempt)
+        let counts = self.mutant == Some(Mutant::MovedFails);
+        !counts && told.is_some_and(|it| it.told && it.attempt == attempt)
     }
 
     /// Tells the attempts that have to be told now.
     fn tell_notices(&mut self, now: Time, out: &mut Out) {
         let leaves = self.life().leaves();
+        let again = self.mutant == Some(Mutant::ToldAgain);
         let Some(notices) = &mut self.notices else { return };
-        for (&task, it) in notices.0.iter_mut().filter(|(_, it)| !it.told) {
+        for (&task, it) in notices.0.iter_mut().filter(|(_, it)| again || !it.told) {
             if leaves || it.due.is_some_and(|due| due <= now) {
                 it.told = true;
                 out.notices.get_or_insert_default().push((task, it.attempt));

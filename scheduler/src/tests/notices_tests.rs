@@ -95,9 +95,7 @@ impl Node {
 
     /// Whether tasks were sent to the other node.
     fn pushed(&self) -> bool {
-        self.out.reliable.iter().any(|(to, body)| {
-            *to == NodeId(1) && matches!(body, Body::Push(_))
-        })
+        self.out.reliable.iter().any(|(to, body)| *to == NodeId(1) && matches!(body, Body::Push(_)))
     }
 }
 

@@ -2,12 +2,12 @@
 
 pub(crate) mod builder;
 pub(crate) mod crash_limit;
-pub(crate) mod notice;
 pub(crate) mod error;
 pub(crate) mod info;
 pub(crate) mod job_options;
 pub(crate) mod layout;
 pub(crate) mod needs;
+pub(crate) mod notice;
 pub mod quantity;
 mod urgency;
 

@@ -10,8 +10,8 @@ use toml::Spanned;
 use super::{Fault, Located, diagnostics};
 use crate::formats::error::Problem;
 use crate::graph::crash_limit::CrashLimit;
-use crate::graph::notice::Notice;
 use crate::graph::job_options::{self, JobOptions};
+use crate::graph::notice::Notice;
 
 pub(super) fn parse(text: &str) -> Result<RawFile, Fault> {
     toml::from_str(text).map_err(|error| {

@@ -285,9 +285,8 @@ impl TaskTable {
     /// Only a command can handle a signal, and it must have time for it.
     fn check_notice(&self, told: &str) -> Result<(), Fault> {
         let Some(notice) = self.notice else { return Ok(()) };
-        let refused = |reason: &str, hint: &str| {
-            Err(Fault::task(self.name.at, told, reason).with_hint(hint))
-        };
+        let refused =
+            |reason: &str, hint: &str| Err(Fault::task(self.name.at, told, reason).with_hint(hint));
         if !matches!(self.body, Body::Command(_)) {
             let hint = "leave out the signal, or write a command";
             return refused("only a command gets a signal", hint);

@@ -6,9 +6,9 @@ use proto::wire;
 
 use super::function::{RESULT, SLOT, result_of};
 use crate::graph::crash_limit::CrashLimit;
-use crate::graph::notice::Notice;
 use crate::graph::job_options::JobOptions;
 use crate::graph::needs::Requested;
+use crate::graph::notice::Notice;
 use crate::graph::quantity::format_duration_ns;
 use crate::graph::{Graph, TaskView, expand};
 
