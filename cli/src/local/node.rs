@@ -62,8 +62,7 @@ enum NodeVerb {
         #[arg(value_parser = parse_node, required = true)]
         nodes: Vec<NodeId>,
     },
-    /// Have nodes transfer their data to the others and leave the cluster permanently. Tasks with a
-    /// signal get it at once, and run elsewhere when they exit; other tasks end there
+    /// Have nodes transfer their data to the others and leave the cluster permanently
     Drain {
         #[arg(value_parser = parse_node, required = true)]
         nodes: Vec<NodeId>,
