@@ -153,10 +153,14 @@ impl Scheduler {
         };
         let longest = offering.iter().filter_map(left).max().unwrap_or(0);
         let seconds = |ns: u64| ns as f64 / 1e9;
+        let asked_ns = match work.spec.time_request_ns {
+            0 => length.0,
+            exact => exact,
+        };
         Some(format!(
             "it asks for {:.0} s, and no node that is there lives that long: the longest has {:.0} \
              s left",
-            seconds(work.spec.time_request_ns),
+            seconds(asked_ns),
             seconds(longest)
         ))
     }
