@@ -139,6 +139,7 @@ fn at_the_deadline_what_was_told_is_killed_and_moved() {
     assert!(node.out.kills.is_empty());
     node.step(50);
     assert_eq!(node.out.kills, [first]);
+    node.step(51);
     assert!(node.replaced() == [RetryReason::Moved] && node.pushed());
     assert_eq!(node.scheduler.next_notice(), None);
 }
