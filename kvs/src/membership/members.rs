@@ -198,7 +198,7 @@ pub(super) fn join(map: &mut wire::ClusterMap, join: &wire::MemberJoin) {
 /// A leaving node may get an earlier deadline. A later one would never be agreed on, because both
 /// are proposed again until the map shows them.
 pub(super) fn leave_holds(map: &wire::ClusterMap, leave: &wire::MemberLeave) -> bool {
-    let Some(known) = member(map, leave.node) else { return false };
+    let Some(known) = member(map, NodeId(leave.node)) else { return false };
     match known.phase() {
         Joining | Up => true,
         Leaving if leave.by_ns > 0 => known.leaves_by_ns == 0 || leave.by_ns < known.leaves_by_ns,

@@ -111,7 +111,8 @@ pub(crate) struct Holder {
     /// The attempts that get a signal before an end. Boxed, because most nodes never have any.
     notices: Option<Box<Notices>>,
     /// Attempts that rested and wait for a seat, in order; `None`: there are none.
-    returning: Option<VecDeque<AttemptKey>>,
+    #[expect(clippy::box_collection, reason = "a word of each node instead of four")]
+    returning: Option<Box<VecDeque<AttemptKey>>>,
 }
 
 impl Holder {

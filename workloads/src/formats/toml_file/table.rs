@@ -170,9 +170,6 @@ impl TaskTable {
             env: raw.env.0.into_iter().map(|(name, value)| (name, value.value)).collect(),
             cwd: raw.cwd.map(|cwd| cwd.into_inner()),
             stdin: raw.stdin.map(located),
-            stdout: String::new(),
-            stderr: String::new(),
-            values: BTreeMap::new(),
             requested,
             priority,
             nodes,
@@ -181,8 +178,9 @@ impl TaskTable {
             crash_limit: raw.crash_limit.map_or(0, |CrashLimit(limit)| limit),
             time_limit_ns: parse(raw.time_limit, parse_duration_ns)?,
             notice: raw.signal,
-            name,
+            ..Self::bare(&name.value, Body::Noop)
         };
+        table.name = name;
         if let Body::Function(call) = &table.body {
             call.check_size(&table.name)?;
             table.check_one_node()?;
