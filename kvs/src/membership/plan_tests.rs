@@ -294,7 +294,10 @@ fn copies_grow_with_the_nodes_and_shrink_when_nodes_have_left() {
         assert_eq!(map.copies, wanted);
         for left in (1..=6u32).rev() {
             if left < 6 {
-                assert!(apply(&mut map, &command(Body::Leave(wire::MemberLeave { node: left, by_ns: 0 }))));
+                assert!(apply(
+                    &mut map,
+                    &command(Body::Leave(wire::MemberLeave { node: left, by_ns: 0 }))
+                ));
             } else {
                 assert!(apply(&mut map, &command(Body::Remove(wire::MemberRemove { node: left }))));
             }
