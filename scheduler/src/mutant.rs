@@ -105,6 +105,10 @@ proto::mutants! {
         UsedBeforeSynced "used-before-synced",
         /// A node does not report that it has moved an attempt.
         MovedUnreported "moved-unreported",
+        /// The exit of a command after the signal of its node's end counts.
+        MovedFails "moved-fails",
+        /// A command is told of the end of its node again and again.
+        ToldAgain "told-again",
         /// What a fenced turn adds counts as well.
         SumBeforeCommit "sum-before-commit",
     }
@@ -213,14 +217,6 @@ proto::mutants! {
     OF_THROTTLES by Simulator {
         /// The home of such a job does not count tasks that other nodes hold.
         ThrottleForgetsOthers "throttle-forgets-others",
-    }
-
-    /// Mutants of commands that are moved.
-    OF_MOVES by Simulator {
-        /// The exit of a command after the signal of its node's end counts.
-        MovedFails "moved-fails",
-        /// A command is told of the end of its node again and again.
-        ToldAgain "told-again",
     }
 
     /// Mutants of gangs.

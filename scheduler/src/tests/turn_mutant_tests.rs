@@ -22,6 +22,8 @@ const SCENARIOS: [(Mutant, ScenarioRun); Mutant::OF_ONE_HOME.len()] = [
     (Mutant::UsedBeforeSynced, a_turn_waits_for_a_value),
     (Mutant::SumBeforeCommit, sums_of_turns_count_once),
     (Mutant::MovedUnreported, a_told_command_is_moved_when_it_exits),
+    (Mutant::MovedFails, a_told_command_is_moved_when_it_exits),
+    (Mutant::ToldAgain, a_told_command_is_moved_when_it_exits),
 ];
 
 #[test]

@@ -9,7 +9,7 @@ use proto::{Attempt, Incarnation, JobId, NodeId, Span, TaskId, wire};
 
 use crate::checkers::turns::yields;
 use crate::checkers::{
-    bound, calls, durable, inputs, known, moves, once, order, poison, quiet, removal, rounds, stall,
+    bound, calls, durable, inputs, known, once, order, poison, quiet, removal, rounds, stall,
 };
 use crate::faults::event_queue::SimEvent;
 use crate::faults::injection::Fault;
@@ -222,7 +222,6 @@ impl World {
         for (task, node, incarnation) in facts.crashes {
             self.judge(poison::on_crash_counted(&self.lives, task, (node, incarnation)));
         }
-        let by_crash: Vec<_> = facts.crash_limits.iter().map(|(by, ..)| *by).collect();
         for (task, node, incarnation) in facts.crash_limits {
             let counts = !self.homes_move();
             let killer = self.killers.get(&(node.0 as usize, incarnation)).copied();
@@ -240,8 +239,6 @@ impl World {
         for Committed { task, attempt, end, node, heard } in facts.commits {
             let verdict = once::on_committed(&mut self.jobs, self.now, task, attempt, end, node);
             self.judge(verdict);
-            let (by, told) = ((task, attempt), &self.told);
-            self.judge(moves::on_committed(told, by, end, by_crash.contains(&by)));
             if self.is_spawning(task) {
                 self.judge(yields::on_committed(task, end));
             }
@@ -277,8 +274,7 @@ impl World {
             Effect::VariablesForgotten { job } => {
                 self.variables.on_forgotten((index, self.machines[index].life), job);
             }
-            Effect::VariableSet { .. } | Effect::GoesOn { .. } => {}
-            Effect::Notice { task, attempt } => self.command_told(index, task, attempt),
+            Effect::VariableSet { .. } | Effect::GoesOn { .. } | Effect::Notice { .. } => {}
             Effect::Kill { task, attempt } => {
                 self.tell(|| format!("n{index} kills {task} attempt {attempt}"));
                 let was_running = self.machines[index].running.remove(&(task, attempt));

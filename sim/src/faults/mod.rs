@@ -15,7 +15,6 @@ mod lifecycle;
 mod membership_churn;
 pub(crate) mod network;
 pub(crate) mod node_offers;
-mod notices;
 pub(crate) mod options;
 mod permanent_loss;
 mod replica_records;

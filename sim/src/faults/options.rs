@@ -22,8 +22,6 @@ pub struct WorldOptions {
     pub offers: NodeOffers,
     /// Nodes that end, each with its end after the begin of the world, and its margin.
     pub ends: Vec<(usize, Span, Span)>,
-    /// Some commands get a signal before an end.
-    pub noticed: bool,
     pub tuning: Tuning,
     pub mutant: Option<Mutant>,
     pub network: NetworkOptions,
@@ -87,7 +85,6 @@ impl WorldOptions {
             slots: vec![slots],
             offers: NodeOffers::None,
             ends: Vec::new(),
-            noticed: false,
             tuning: Tuning { bandwidth_bytes_per_s: 1e9, ..Tuning::of(Policy::Mlb) },
             mutant: None,
             network: NetworkOptions::flat(Span::from_micros(50), 1e9),

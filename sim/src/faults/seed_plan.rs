@@ -14,7 +14,6 @@ use crate::faults::growth;
 use crate::faults::injection::FaultOptions;
 use crate::faults::network::NetworkOptions;
 use crate::faults::node_offers;
-use crate::faults::notices;
 use crate::faults::options::WorldOptions;
 use crate::faults::throttles::{self, Limits};
 use crate::faults::world::World;
@@ -203,7 +202,8 @@ impl Plan {
         let plan = |(work, homes)| (work, homes, client_plan(&mut dice, faultless, faults_for));
         let mut jobs: Vec<_> = works.into_iter().map(plan).collect();
         spawn_some(seed, faultless, &mut world, &mut jobs);
-        draw_needs(&mut world, &mut jobs);
+        node_offers::draw(&mut world, jobs.iter_mut().filter_map(|(work, ..)| work.draft()));
+        gangs::draw(&mut world, jobs.iter_mut().filter_map(|(work, ..)| work.draft()));
         retry_some(&mut SimRng::new(seed.rotate_left(24) ^ 0x0040_17d5), &mut jobs);
         let spreads = faultless && nodes > 1 && world.tuning.shares_every_task();
         let spread = spreads.then(|| {
@@ -329,13 +329,6 @@ impl Plan {
         }
         client
     }
-}
-
-/// What tasks ask for, each from its own stream.
-fn draw_needs(world: &mut WorldOptions, jobs: &mut [(Work, Homes, ClientPlan)]) {
-    node_offers::draw(world, jobs.iter_mut().filter_map(|(work, ..)| work.draft()));
-    gangs::draw(world, jobs.iter_mut().filter_map(|(work, ..)| work.draft()));
-    notices::draw(world, jobs.iter_mut().filter_map(|(work, ..)| work.draft()));
 }
 
 /// Slow clocks, small pages and repeated packets.

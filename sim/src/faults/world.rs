@@ -11,8 +11,8 @@ use proto::{
 };
 
 use crate::checkers::{
-    Jobs, Verdict, Violation, conservation, copies, linear, lists, moves, one_attempt, poison,
-    stall, starve, turns, variables,
+    Jobs, Verdict, Violation, conservation, copies, linear, lists, one_attempt, poison, stall,
+    starve, turns, variables,
 };
 use crate::faults::clients::hot_key_client::HotKeyClient;
 use crate::faults::clients::job_client::JobClient;
@@ -92,7 +92,6 @@ pub struct World {
     pub(crate) homes_until: BTreeMap<(PartitionId, u32), Time>,
     /// Incarnations that a task has killed.
     pub(crate) killers: BTreeMap<(usize, u32), TaskId>,
-    pub(crate) told: moves::Told,
     pub(crate) lives: poison::Incarnations,
     /// The stalls that nodes reported.
     pub(crate) stalled: Vec<stall::Stalled>,
@@ -180,7 +179,6 @@ impl World {
             last_homes: BTreeMap::new(),
             homes_until: BTreeMap::new(),
             killers: BTreeMap::new(),
-            told: moves::Told::new(),
             lives: poison::Incarnations::new(copies > 1),
             stalled: Vec::new(),
             stall_reported: None,
