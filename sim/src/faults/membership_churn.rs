@@ -72,7 +72,10 @@ impl World {
     pub(crate) fn ask_to_leave(&mut self, index: usize) {
         if self.is_whole() && !self.start_a_departure() && self.can_do_without(index, Fault::Leave)
         {
-            self.propose_unsettling(Body::Leave(wire::MemberLeave { node: index as u32, by_ns: 0 }));
+            self.propose_unsettling(Body::Leave(wire::MemberLeave {
+                node: index as u32,
+                by_ns: 0,
+            }));
         }
     }
 
