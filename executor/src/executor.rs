@@ -1,6 +1,6 @@
 //! The executor of one node: the interface for the shell.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -131,6 +131,8 @@ pub(crate) struct Shared {
     pub(crate) device: u64,
     /// The staged files of attempts that have not ended.
     in_use: Mutex<HashMap<Key, Vec<SharedFile>>>,
+    /// Attempts that are to get their signal once their command has started.
+    noticed: Mutex<HashSet<Key>>,
     pub(crate) streams: Streams,
     /// The limit for captured output.
     captured_room_bytes: AtomicU64,
@@ -207,6 +209,14 @@ impl Shared {
         self.in_use.lock().expect("no holder of the staged files panics")
     }
 
+    fn noticed(&self) -> MutexGuard<'_, HashSet<Key>> {
+        self.noticed.lock().expect("no holder of the notices panics")
+    }
+    /// Whether the command of the attempt is to get its signal; only once.
+    fn take_notice(&self, key: Key) -> bool {
+        self.noticed().remove(&key)
+    }
+
     /// True if an attempt must still run.
     pub(crate) fn is_wanted(&self, key: Key) -> bool {
         !self.is_stopping() && self.table.contains(key)
@@ -259,6 +269,7 @@ impl Executor {
             means: DeliveryMethods::open(&state_dir.join("held")).map_err(wrong)?,
             device: fs::metadata(&state_dir).map_err(wrong)?.dev(),
             in_use: Mutex::default(),
+            noticed: Mutex::default(),
             streams: Streams::open(&state_dir.join("streams"))?,
             captured_room_bytes: AtomicU64::new(u64::MAX),
             table: Table::default(),
@@ -332,11 +343,17 @@ impl Executor {
                 let number = commands.number();
                 if shared.table.advance(key, Phase::Command(number)) {
                     commands.start(vec![(number, Box::new(launch))]);
+                    if shared.take_notice(key) {
+                        commands.give_notice(number);
+                    }
                 } else {
                     shared.release(key); // The attempt was killed meanwhile.
                 }
             }
-            Err(error) => shared.finish(key, failure(error)),
+            Err(error) => {
+                shared.take_notice(key);
+                shared.finish(key, failure(error));
+            }
         });
         if let Err(error) = started {
             let text = format!("cannot start a thread: {}", reason(&error));
@@ -350,11 +367,29 @@ impl Executor {
         match self.shared.table.remove(key) {
             Some(Phase::Command(id)) => self.commands.kill(id),
             Some(Phase::Call(number)) => self.workers.kill(number),
-            Some(Phase::Inside(cancelled)) => cancelled.store(true, Ordering::Release),
+            Some(Phase::Inside(cancelled)) => {
+                cancelled.store(true, Ordering::Release);
+                self.shared.take_notice(key);
+            }
             None => {}
         }
         // Removed from the table first, so that it gets no further staged files.
         self.shared.release(key);
+    }
+
+    /// The command of an attempt gets the signal of its task, unless it has got it already.
+    pub fn give_notice(&self, task: TaskId, attempt: Attempt) {
+        let key = (task, attempt);
+        self.shared.noticed().insert(key);
+        match self.shared.table.phase(key) {
+            Some(Phase::Inside(_)) => {} // Its files are staged: the command follows.
+            Some(Phase::Command(number)) if self.shared.take_notice(key) => {
+                self.commands.give_notice(number);
+            }
+            _ => {
+                self.shared.take_notice(key);
+            }
+        }
     }
 
     /// The time limit of a command stands still while the command waits without a slot, and goes on

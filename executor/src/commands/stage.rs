@@ -134,6 +134,7 @@ fn build(
         let value = scope.expand(&variable.value)?;
         push_variable(&mut environment, &variable.name, &value);
     }
+    let notice = command.notice.as_deref();
     let start = Start {
         number,
         argv,
@@ -148,6 +149,8 @@ fn build(
         mark: mark(shared, launch),
         print_limit_bytes: shared.print_limit_bytes(),
         fds: Vec::new(),
+        notice_signal: notice.and_then(|it| i32::try_from(it.signal).ok()).unwrap_or(0),
+        notice_before_ns: notice.map_or(0, |it| it.before_ns),
     };
     let has_pattern = launch.spec.outputs.iter().any(|it| it.form() == OutputForm::Files);
     let came_in = has_pattern.then(|| inputs.iter().map(|named| PathBuf::from(&named.path)));

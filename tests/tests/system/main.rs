@@ -32,6 +32,7 @@ mod lockless;
 mod lost_output;
 mod lost_store;
 mod mistakes;
+mod moves;
 mod one_attempt;
 mod open_jobs;
 mod page;
