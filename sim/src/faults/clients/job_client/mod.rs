@@ -382,12 +382,8 @@ impl World {
         self.tell(|| format!("client {index} dies"));
         self.count_fault("client-death");
         let who = ExternalClient::Job(index);
-        let links: Vec<(usize, ClientId)> = self
-            .clients
-            .links
-            .range((who, 0)..=(who, usize::MAX))
-            .map(|(&(_, node), &client)| (node, client))
-            .collect();
+        let all = self.clients.links.range((who, 0)..=(who, usize::MAX));
+        let links: Vec<_> = all.map(|(&(_, node), &client)| (node, client)).collect();
         for (node, client) in links {
             self.clients.links.remove(&(who, node));
             let life = self.clients.connections[&client].life;
