@@ -8,6 +8,7 @@ use proto::{
     wire,
 };
 
+use crate::holder::queues::ready_queue::Ready;
 use crate::home::ledger::Cell;
 use crate::limits::PARKED_RETRY_AFTER;
 use crate::output::Out;
@@ -167,17 +168,8 @@ fn order_after_a_death(slots: u32, chunk_tasks: usize) -> Vec<(u32, u64)> {
     let mut out = Out::default();
     heir.holder.slots_mut().take_cpus(slots);
     let own = TaskId::new(1, LocalId::new(PartitionId(0), 0).0);
-    heir.holder.enqueue(
-        false,
-        crate::holder::queues::ready_queue::Ready {
-            task: own,
-            attempt: ATTEMPT,
-            rank: 0,
-            priority: 0,
-            class: 0,
-        },
-        &[],
-    );
+    let ready = Ready { task: own, attempt: ATTEMPT, rank: 0, priority: 0, class: 0 };
+    heir.holder.enqueue(false, ready, &[]);
     for partition in [1, 2].map(PartitionId) {
         let chunk = |number: usize| wire::Chunk {
             job: 1,
