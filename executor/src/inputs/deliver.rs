@@ -387,7 +387,8 @@ fn unpack(
     let (reader, _) =
         opened(shared, object).map_err(|error| format!("input file '{name}': {error}"))?;
     let reader = io::BufReader::with_capacity(proto::limits::PIECE_BYTES, reader);
-    archive::unpack(reader, directory, Modes::Packed).map_err(|error| told(name, &error))
+    let unpacked = archive::unpack(reader, directory, Modes::Packed);
+    Ok(unpacked.map_err(|error| told(name, &error))?.files)
 }
 
 /// Delivers a file or directory of the user.
