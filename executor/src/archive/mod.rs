@@ -11,6 +11,7 @@ reach each reader of the object. An archive from another node is not trusted: [`
 nothing through a link.
 */
 
+mod matching;
 mod pack;
 
 use std::fs::{self, OpenOptions, Permissions};
@@ -20,12 +21,12 @@ use std::path::{Component, Path, PathBuf};
 
 use tar::EntryType;
 
+pub(crate) use self::matching::matching;
 pub(crate) use self::pack::pack;
 use self::pack::shown;
 pub use self::pack::{Packed, pack_directory};
 
 use crate::commands::names;
-use crate::error::reason;
 
 /// The number of files in one output that is a directory or a pattern, and their depth.
 const ARCHIVE_ENTRIES_MAX: usize = 1_000_000;
@@ -148,33 +149,6 @@ impl Unpacked {
         }
         Ok(())
     }
-}
-
-/// The files of a directory that match a pattern, sorted, as paths below it. Files that are
-/// reachable only through links are left out.
-pub(crate) fn matching(directory: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
-    let options = glob::MatchOptions {
-        case_sensitive: true,
-        require_literal_separator: true,
-        require_literal_leading_dot: true,
-    };
-    let escaped = glob::Pattern::escape(&directory.to_string_lossy());
-    let found = glob::glob_with(&format!("{escaped}/{pattern}"), options)
-        .map_err(|error| format!("is not a pattern: {}", error.msg.to_lowercase()))?;
-    let mut paths = Vec::new();
-    for path in found {
-        let path = path.map_err(|error| format!("cannot be read: {}", reason(error.error())))?;
-        let Ok(inside) = path.strip_prefix(directory) else { continue };
-        if path.is_dir() || names::no_link_above(directory, inside).is_err() {
-            continue;
-        }
-        paths.push(inside.to_owned());
-        if paths.len() > ARCHIVE_ENTRIES_MAX {
-            return Err(format!("matches more than {ARCHIVE_ENTRIES_MAX} files"));
-        }
-    }
-    paths.sort_unstable();
-    Ok(paths)
 }
 
 #[cfg(test)]

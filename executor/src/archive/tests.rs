@@ -204,4 +204,30 @@ fn patterns_match_files_alone() {
     assert_eq!(found("*"), "link,out,run");
     assert_eq!(found("sub/*"), "sub/a b");
     assert_eq!(found("x*"), "");
+    fs::create_dir_all(root.join(".git/deep")).unwrap();
+    for name in ["sub/.hidden", "sub/empty/deep.txt", ".git/deep/x.txt", "top.txt"] {
+        fs::write(root.join(name), "").unwrap();
+    }
+    symlink("sub", root.join("way")).unwrap();
+    assert_eq!(found("**/*.txt"), "sub/empty/deep.txt,top.txt");
+    assert_eq!(found("./*/*"), "sub/a b", "neither through a link nor a hidden one");
+    assert_eq!(found("sub/.*"), "sub/.hidden");
+    assert_eq!([found("**"), found("sub/**/*")], ["", "sub/a b,sub/empty/deep.txt"]);
+    assert_eq!([found("[rl]*n"), found("top.txt/*")], ["run", ""]);
+    assert!(matching(&root, "a**").unwrap_err().contains("is not a pattern"));
+}
+
+/// A library for patterns panicked here, and took the node's commands with it.
+#[test]
+fn names_that_are_not_utf_8_match_and_are_packed() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = tree();
+    let root = dir.path().join("d");
+    let odd = [&b"\xff.dat"[..], b"\xfe.dat", b"new\nline.dat"].map(std::ffi::OsStr::from_bytes);
+    odd.iter().for_each(|name| fs::write(root.join(name), "x").unwrap());
+    assert_eq!(matching(&root, "*.dat").unwrap().len(), 3);
+    assert_eq!(matching(&root, "?.dat").unwrap().len(), 2);
+    let (to, notes) = there_and_back(dir.path());
+    assert_eq!(notes, [""; 0]);
+    assert!(odd.iter().all(|name| to.join(name).is_file()));
 }
