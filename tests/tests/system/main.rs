@@ -46,6 +46,7 @@ mod resources;
 mod results;
 mod retry;
 mod rsh;
+mod safe_inputs;
 mod scrub;
 mod search;
 mod slurm;
