@@ -18,9 +18,12 @@ use crate::commands::dir_pool::DirPool;
 use crate::commands::doorway::Doorway;
 use crate::commands::{orphan_processes, stage};
 use crate::error::{ExecutorError, reason};
+use crate::inputs::Brought;
 use crate::inputs::deliver::DeliveryMethods;
-use crate::inputs::shared_files::{SharedFile, SharedFiles};
+use crate::inputs::shared_files::SharedFiles;
+use crate::inputs::shared_trees::SharedTrees;
 use crate::inputs::uploads::Uploads;
+use crate::limits::{TREE_COPIES_BYTES_MAX, TREE_COPIES_SHARE};
 use crate::members::{MemberCommand, MemberEnd, MemberStreams, Members};
 use crate::objects::ObjectStore;
 use crate::pool::Pool;
@@ -126,11 +129,12 @@ pub(crate) struct Shared {
     pub(crate) objects: ObjectStore,
     pub(crate) uploads: Uploads,
     pub(crate) staged: Arc<SharedFiles>,
+    pub(crate) trees: SharedTrees,
     pub(crate) means: DeliveryMethods,
     /// The device of the state directory's file system.
     pub(crate) device: u64,
     /// The staged files of attempts that have not ended.
-    in_use: Mutex<HashMap<Key, Vec<SharedFile>>>,
+    in_use: Mutex<HashMap<Key, Vec<Brought>>>,
     /// Attempts that are to get their signal once their command has started.
     noticed: Mutex<HashSet<Key>>,
     pub(crate) streams: Streams,
@@ -205,7 +209,7 @@ impl Shared {
         in_use.extend(files.map(|files| (to, files)));
     }
 
-    fn in_use(&self) -> MutexGuard<'_, HashMap<Key, Vec<SharedFile>>> {
+    fn in_use(&self) -> MutexGuard<'_, HashMap<Key, Vec<Brought>>> {
         self.in_use.lock().expect("no holder of the staged files panics")
     }
 
@@ -266,6 +270,7 @@ impl Executor {
                 &state_dir.join("staged"),
                 config.max_staged_bytes,
             )?),
+            trees: SharedTrees::open(&state_dir.join("trees"), config.max_staged_bytes)?,
             means: DeliveryMethods::open(&state_dir.join("held")).map_err(wrong)?,
             device: fs::metadata(&state_dir).map_err(wrong)?.dev(),
             in_use: Mutex::default(),
@@ -482,10 +487,16 @@ impl Executor {
 
     /// Sets the limit for copies of staged files; removes unused ones above it.
     pub fn set_staged_room(&self, room_bytes: u64) {
-        if self.shared.staged.set_room(room_bytes) {
+        let trees_bytes = TREE_COPIES_BYTES_MAX.min(room_bytes / TREE_COPIES_SHARE);
+        let files = self.shared.staged.set_room(room_bytes - trees_bytes);
+        let trees = self.shared.trees.set_room(trees_bytes);
+        if files || trees {
             let shared = self.shared.clone();
             // Without a thread they are removed when the next copy is made or released.
-            let _ = self.shared.pool.run(move || shared.staged.trim());
+            let _ = self.shared.pool.run(move || {
+                shared.staged.trim();
+                shared.trees.trim();
+            });
         }
     }
 
@@ -561,6 +572,8 @@ impl Executor {
         self.shared.pool.stop();
         // Nothing runs any more. The next start removes the rest.
         let _ = remove_entries(&self.shared.tasks_dir);
+        self.shared.trees.set_room(0);
+        self.shared.trees.trim();
     }
 }
 

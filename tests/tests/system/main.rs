@@ -47,6 +47,7 @@ mod resources;
 mod results;
 mod retry;
 mod rsh;
+mod safe_inputs;
 mod scrub;
 mod search;
 mod slurm;
