@@ -322,7 +322,7 @@ fn retargeted(root: &Path, inside: &Path, target: &Path) -> (PathBuf, bool) {
     (if target.as_os_str().is_empty() { PathBuf::from(".") } else { target }, true)
 }
 
-/// True if a relative path leads above the root on its way.
+/// True if a relative path leads above the root at any step.
 fn leaves(directory: &Path, target: &Path) -> bool {
     let mut depth = directory.components().count() as i64;
     target.components().any(|component| {

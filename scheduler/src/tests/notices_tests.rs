@@ -1,4 +1,4 @@
-//! Signals before an end: who is told, and what the end of a told command means.
+//! Signals before an end: the told commands, and the meaning of their ends.
 
 use proto::event::RetryReason;
 use proto::wire::message::Body;
