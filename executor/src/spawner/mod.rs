@@ -368,7 +368,7 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// The alarms of a command whose time limit is over after `left`.
+    /// The alarms of a command with a time limit that is over after `left`.
     fn alarm_of_limit(&mut self, left: Duration, number: u64) {
         self.alarm(left, Alarm::Limit, number);
         let notice = self.shared.children().notice_wait(number, left);

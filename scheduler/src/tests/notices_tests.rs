@@ -1,4 +1,4 @@
-//! Signals before an end: who is told, and what the end of a told command means.
+//! Signals before an end: the attempts that are told, and what the end of a told command means.
 
 use proto::event::RetryReason;
 use proto::wire::message::Body;
