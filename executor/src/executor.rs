@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -258,7 +258,7 @@ impl Executor {
         private::make_dir(state_dir).map_err(wrong)?;
         let state_dir = state_dir.canonicalize().map_err(wrong)?;
         let tasks_dir = state_dir.join("tasks");
-        clear_tasks(&tasks_dir, &config.mark)
+        orphan_processes::clear_tasks(&tasks_dir, &config.mark)
             .map_err(|error| ExecutorError::directory(&tasks_dir, &error))?;
         let shared = Arc::new(Shared {
             spare_dirs: DirPool::new(&tasks_dir),
@@ -571,7 +571,7 @@ impl Executor {
         self.shared.timer.stop();
         self.shared.pool.stop();
         // Nothing runs any more. The next start removes the rest.
-        let _ = remove_entries(&self.shared.tasks_dir);
+        let _ = orphan_processes::remove_entries(&self.shared.tasks_dir);
         self.shared.trees.set_room(0);
         self.shared.trees.trim();
     }
@@ -585,24 +585,4 @@ impl Drop for Executor {
 
 fn failure(error: String) -> Outcome {
     Outcome { error, exit_code: 1, ..Outcome::default() }
-}
-
-/// Removes the task directories of an earlier incarnation. If there are any, the earlier node was
-/// killed. Its spawner should have killed its commands, but may have been killed as well.
-fn clear_tasks(tasks_dir: &Path, mark: &str) -> io::Result<()> {
-    private::own_dir(tasks_dir)?;
-    if fs::read_dir(tasks_dir)?.next().is_none() {
-        return Ok(());
-    }
-    orphan_processes::kill_by_task_dir(tasks_dir, mark, Duration::from_secs(5));
-    remove_entries(tasks_dir)
-}
-
-fn remove_entries(tasks_dir: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(tasks_dir)? {
-        let path = entry?.path();
-        // A process that could not be killed may still write there: its directory stays.
-        let _ = private::remove_tree(&path);
-    }
-    Ok(())
 }

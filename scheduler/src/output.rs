@@ -96,7 +96,7 @@ pub struct Out {
     pub turn_answers: Vec<(TaskId, Attempt, TurnAnswer)>,
     /// Attempts that rested, and have their seats again. Boxed, because most nodes never have any.
     pub goes_on: Option<Box<Vec<(TaskId, Attempt)>>>,
-    /// Attempts that get their signal. Boxed as well.
+    /// Attempts with commands that get their signal. Boxed as well.
     pub notices: Option<Box<Vec<(TaskId, Attempt)>>>,
     /// For attempts that run here. Boxed, because most nodes never have any.
     pub variables: Option<Box<VariableNews>>,

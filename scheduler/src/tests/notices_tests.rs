@@ -1,4 +1,4 @@
-//! Signals before an end: the told commands, and the meaning of their ends.
+//! Signals before an end: the attempts that are told, and what the end of a told command means.
 
 use proto::event::RetryReason;
 use proto::wire::message::Body;

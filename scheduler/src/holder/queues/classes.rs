@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use proto::{NodeId, Span, wire};
 use resources::{Fit, Request, Totals, class_of_bytes};
 
+use crate::holder::life::notices::notice_of;
 use crate::holder::life::{Life, time_request};
-use crate::holder::notices::notice_of;
 use crate::holder::queues::ready_queue::PLAIN;
 use crate::holder::slots::{Need, Slots};
 use crate::holder::task::Work;

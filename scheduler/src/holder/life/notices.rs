@@ -19,7 +19,7 @@ pub(crate) fn notice_of(spec: &wire::Spec) -> Option<&wire::Notice> {
     }
 }
 
-/// The attempts here that get a signal.
+/// The attempts here with commands that get a signal.
 #[derive(Debug, Default)]
 pub(crate) struct Notices(BTreeMap<TaskId, Noticed>);
 

@@ -1,11 +1,13 @@
 //! The rest of a node's life: a task with a time request starts only where it can end.
 
+pub(crate) mod notices;
+
 use proto::{Attempt, NodeId, Span, TaskId, Time, wire};
 use resources::EndOfLife;
 
 use crate::Scheduler;
 use crate::holder::Holder;
-use crate::holder::notices::notice_of;
+use crate::holder::life::notices::notice_of;
 use crate::holder::queues::classes::Class;
 use crate::holder::start_permission::StartPermission;
 use crate::holder::task::Work;
