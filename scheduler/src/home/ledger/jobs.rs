@@ -50,7 +50,7 @@ impl Ledger {
         }
     }
 
-    /// Staged jobs of submitters that have been silent for this long.
+    /// Staged jobs with submitters that have been silent for this long.
     pub(crate) fn silent_jobs(&self, now: Time, ttl: Span) -> Vec<JobId> {
         let staged = self.live_jobs().filter(|(_, job)| job.may_expire());
         let silent = staged.filter(|(_, job)| job.touched + ttl <= now);
