@@ -107,11 +107,13 @@ exec 14>&-
 _OWN_PYTHON = r"""
 export PATH="$place/bin:$PATH" VIRTUAL_ENV="$place"
 fits() {
-    said=$("$1" -I -S -c 'import sys; print("%d.%d." % sys.version_info[:2])' 2>/dev/null) || return 1
+    said=$("$1" -I -S -c 'import sys; print("%d.%d." % sys.version_info[:2])' 2>/dev/null) ||
+        return 1
     case "$said" in "@VERSION@".*) ;; *) return 1 ;; esac
 }
 if ! fits "$place/bin/python"; then
-    base=$(readlink -f "$place/bin/python" || readlink "$place/bin/python" || echo "$place/bin/python")
+    base="$place/bin/python"
+    base=$(readlink -f "$base" || readlink "$base" || echo "$base")
     python=$(PATH="${PATH#*:}" command -v python@VERSION@) && fits "$python" ||
         fail "it needs Python @VERSION@ as $base; install it there, or pack an environment of conda"
     ln -sf "$python" "$place/bin/python"
@@ -205,7 +207,7 @@ class Environment:
             shutil.copyfile(self.path, file)
             found = _file_digest(file)
         if found != self.digest:
-            text = "%s has changed since its name was found; make a new Environment or Runtime of it"
+            text = "%s has changed since its name was found; make its Environment or Runtime again"
             raise ValueError(text % self.path)
 
     def __reduce__(self):
