@@ -64,7 +64,7 @@ if [ ! -e "$place/.starling-ready" ]; then
         rm -rf "$work"
         mkdir "$work"
         code=0
-        job=$("$starling" kv lookup "environment/$name" 2>"$work/said") || code=$?
+        job=$(limited "$starling" kv lookup "environment/$name" 2>"$work/said") || code=$?
         [ $code -ne 1 ] ||
             fail "the cluster has it no more; a new starling.Environment puts it again"
         [ $code -eq 0 ] ||
