@@ -24,6 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Boxed, because few messages are that large.
     config.boxed(".starling.v1.TallyReport.part");
     config.boxed(".starling.v1.Placed.resume");
+    config.boxed(".starling.v1.Command.notice");
     config.boxed(".starling.v1.Message.body.turn");
     config.boxed(".starling.v1.DoorRequest.body.spawn");
     config.boxed(".starling.v1.DoorRequest.body.rsh");

@@ -351,6 +351,7 @@ pub(crate) fn retry_reason(why: RetryReason) -> &'static str {
         RetryReason::InputLost => "one of its inputs was lost and is made again",
         RetryReason::Recalled => "one of its inputs was made again with other bytes",
         RetryReason::Round => "its job is retried",
+        RetryReason::Moved => "it was moved: its node ends or is drained",
     }
 }
 

@@ -152,7 +152,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`]: the other nodes cannot take its place.
     pub async fn leave_node(&self, node: NodeId) -> Result<(), ClientError> {
-        self.propose(map_command::Body::Leave(wire::MemberLeave { node: node.0 })).await
+        self.propose(map_command::Body::Leave(wire::MemberLeave { node: node.0, by_ns: 0 })).await
     }
 }
 

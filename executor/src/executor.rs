@@ -1,9 +1,9 @@
 //! The executor of one node: the interface for the shell.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -18,9 +18,12 @@ use crate::commands::dir_pool::DirPool;
 use crate::commands::doorway::Doorway;
 use crate::commands::{orphan_processes, stage};
 use crate::error::{ExecutorError, reason};
+use crate::inputs::Brought;
 use crate::inputs::deliver::DeliveryMethods;
-use crate::inputs::shared_files::{SharedFile, SharedFiles};
+use crate::inputs::shared_files::SharedFiles;
+use crate::inputs::shared_trees::SharedTrees;
 use crate::inputs::uploads::Uploads;
+use crate::limits::{TREE_COPIES_BYTES_MAX, TREE_COPIES_SHARE};
 use crate::members::{MemberCommand, MemberEnd, MemberStreams, Members};
 use crate::objects::ObjectStore;
 use crate::pool::Pool;
@@ -126,11 +129,14 @@ pub(crate) struct Shared {
     pub(crate) objects: ObjectStore,
     pub(crate) uploads: Uploads,
     pub(crate) staged: Arc<SharedFiles>,
+    pub(crate) trees: SharedTrees,
     pub(crate) means: DeliveryMethods,
     /// The device of the state directory's file system.
     pub(crate) device: u64,
     /// The staged files of attempts that have not ended.
-    in_use: Mutex<HashMap<Key, Vec<SharedFile>>>,
+    in_use: Mutex<HashMap<Key, Vec<Brought>>>,
+    /// Attempts that are to get their signal once their command has started.
+    noticed: Mutex<HashSet<Key>>,
     pub(crate) streams: Streams,
     /// The limit for captured output.
     captured_room_bytes: AtomicU64,
@@ -203,8 +209,16 @@ impl Shared {
         in_use.extend(files.map(|files| (to, files)));
     }
 
-    fn in_use(&self) -> MutexGuard<'_, HashMap<Key, Vec<SharedFile>>> {
+    fn in_use(&self) -> MutexGuard<'_, HashMap<Key, Vec<Brought>>> {
         self.in_use.lock().expect("no holder of the staged files panics")
+    }
+
+    fn noticed(&self) -> MutexGuard<'_, HashSet<Key>> {
+        self.noticed.lock().expect("no holder of the notices panics")
+    }
+    /// Whether the command of the attempt is to get its signal; only once.
+    fn take_notice(&self, key: Key) -> bool {
+        self.noticed().remove(&key)
     }
 
     /// True if an attempt must still run.
@@ -244,7 +258,7 @@ impl Executor {
         private::make_dir(state_dir).map_err(wrong)?;
         let state_dir = state_dir.canonicalize().map_err(wrong)?;
         let tasks_dir = state_dir.join("tasks");
-        clear_tasks(&tasks_dir, &config.mark)
+        orphan_processes::clear_tasks(&tasks_dir, &config.mark)
             .map_err(|error| ExecutorError::directory(&tasks_dir, &error))?;
         let shared = Arc::new(Shared {
             spare_dirs: DirPool::new(&tasks_dir),
@@ -256,9 +270,11 @@ impl Executor {
                 &state_dir.join("staged"),
                 config.max_staged_bytes,
             )?),
+            trees: SharedTrees::open(&state_dir.join("trees"), config.max_staged_bytes)?,
             means: DeliveryMethods::open(&state_dir.join("held")).map_err(wrong)?,
             device: fs::metadata(&state_dir).map_err(wrong)?.dev(),
             in_use: Mutex::default(),
+            noticed: Mutex::default(),
             streams: Streams::open(&state_dir.join("streams"))?,
             captured_room_bytes: AtomicU64::new(u64::MAX),
             table: Table::default(),
@@ -332,11 +348,17 @@ impl Executor {
                 let number = commands.number();
                 if shared.table.advance(key, Phase::Command(number)) {
                     commands.start(vec![(number, Box::new(launch))]);
+                    if shared.take_notice(key) {
+                        commands.give_notice(number);
+                    }
                 } else {
                     shared.release(key); // The attempt was killed meanwhile.
                 }
             }
-            Err(error) => shared.finish(key, failure(error)),
+            Err(error) => {
+                shared.take_notice(key);
+                shared.finish(key, failure(error));
+            }
         });
         if let Err(error) = started {
             let text = format!("cannot start a thread: {}", reason(&error));
@@ -350,11 +372,29 @@ impl Executor {
         match self.shared.table.remove(key) {
             Some(Phase::Command(id)) => self.commands.kill(id),
             Some(Phase::Call(number)) => self.workers.kill(number),
-            Some(Phase::Inside(cancelled)) => cancelled.store(true, Ordering::Release),
+            Some(Phase::Inside(cancelled)) => {
+                cancelled.store(true, Ordering::Release);
+                self.shared.take_notice(key);
+            }
             None => {}
         }
         // Removed from the table first, so that it gets no further staged files.
         self.shared.release(key);
+    }
+
+    /// The command of an attempt gets the signal of its task, unless it has got it already.
+    pub fn give_notice(&self, task: TaskId, attempt: Attempt) {
+        let key = (task, attempt);
+        self.shared.noticed().insert(key);
+        match self.shared.table.phase(key) {
+            Some(Phase::Inside(_)) => {} // Its files are staged: the command follows.
+            Some(Phase::Command(number)) if self.shared.take_notice(key) => {
+                self.commands.give_notice(number);
+            }
+            _ => {
+                self.shared.take_notice(key);
+            }
+        }
     }
 
     /// The time limit of a command stands still while the command waits without a slot, and goes on
@@ -447,10 +487,16 @@ impl Executor {
 
     /// Sets the limit for copies of staged files; removes unused ones above it.
     pub fn set_staged_room(&self, room_bytes: u64) {
-        if self.shared.staged.set_room(room_bytes) {
+        let trees_bytes = TREE_COPIES_BYTES_MAX.min(room_bytes / TREE_COPIES_SHARE);
+        let files = self.shared.staged.set_room(room_bytes - trees_bytes);
+        let trees = self.shared.trees.set_room(trees_bytes);
+        if files || trees {
             let shared = self.shared.clone();
             // Without a thread they are removed when the next copy is made or released.
-            let _ = self.shared.pool.run(move || shared.staged.trim());
+            let _ = self.shared.pool.run(move || {
+                shared.staged.trim();
+                shared.trees.trim();
+            });
         }
     }
 
@@ -525,7 +571,9 @@ impl Executor {
         self.shared.timer.stop();
         self.shared.pool.stop();
         // Nothing runs any more. The next start removes the rest.
-        let _ = remove_entries(&self.shared.tasks_dir);
+        let _ = orphan_processes::remove_entries(&self.shared.tasks_dir);
+        self.shared.trees.set_room(0);
+        self.shared.trees.trim();
     }
 }
 
@@ -537,24 +585,4 @@ impl Drop for Executor {
 
 fn failure(error: String) -> Outcome {
     Outcome { error, exit_code: 1, ..Outcome::default() }
-}
-
-/// Removes the task directories of an earlier incarnation. If there are any, the earlier node was
-/// killed. Its spawner should have killed its commands, but may have been killed as well.
-fn clear_tasks(tasks_dir: &Path, mark: &str) -> io::Result<()> {
-    private::own_dir(tasks_dir)?;
-    if fs::read_dir(tasks_dir)?.next().is_none() {
-        return Ok(());
-    }
-    orphan_processes::kill_by_task_dir(tasks_dir, mark, Duration::from_secs(5));
-    remove_entries(tasks_dir)
-}
-
-fn remove_entries(tasks_dir: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(tasks_dir)? {
-        let path = entry?.path();
-        // A process that could not be killed may still write there: its directory stays.
-        let _ = private::remove_tree(&path);
-    }
-    Ok(())
 }

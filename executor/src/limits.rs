@@ -10,6 +10,18 @@ pub(crate) const STOP_WAIT_SHARE: u32 = 8;
 /// to the second size are copied once to a node; larger ones are linked and compared.
 pub(crate) const PRIVATE_INPUT_BYTES_MAX: u64 = 64 << 10;
 pub(crate) const COPIED_INPUT_BYTES_MAX: u64 = 64 << 20;
+/// Directories of the user up to the second size, and up to this number of entries, are copied once
+/// to a node that cannot mount them.
+pub(crate) const COPIED_TREE_ENTRIES_MAX: usize = 16_384;
+/// The copies of directories on a node, together. The number of copies of one directory: one that
+/// changes often is linked and compared then.
+pub(crate) const TREE_COPIES_BYTES_MAX: u64 = 512 << 20;
+pub(crate) const TREE_COPIES_ENTRIES_MAX: usize = 256 << 10;
+pub(crate) const TREE_COPIES_PER_SOURCE_MAX: u32 = 8;
+/// The directories for which that number is counted; the count begins again beyond it.
+pub(crate) const TREE_SOURCES_MAX: usize = 4096;
+/// The copies of directories get at most this share of the room for copied files.
+pub(crate) const TREE_COPIES_SHARE: u64 = 8;
 /// Bytes of captured output in one record; longer output becomes several.
 pub(crate) const STREAM_RECORD_BYTES_MAX: usize = 1 << 20;
 /// The maximum captured output of one running command in memory before it is written to the output

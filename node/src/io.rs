@@ -84,6 +84,11 @@ pub enum Effect {
         task: TaskId,
         attempt: Attempt,
     },
+    /// The command of this attempt gets its signal, unless it has got it already.
+    Notice {
+        task: TaskId,
+        attempt: Attempt,
+    },
     /// A part of a gang begins or ends here. All commands of the part end with it.
     Part(PartChange),
     /// The answer to [`Input::Turn`].

@@ -102,7 +102,7 @@ impl Node {
         }
         match member.reasons.judge(now, &self.map, me) {
             Ok(()) => {
-                member.propose(command(Body::Leave(wire::MemberLeave { node: me.0 })));
+                member.propose(command(Body::Leave(wire::MemberLeave { node: me.0, by_ns: 0 })));
                 member.wake_at(now + Span::from_secs(1));
             }
             Err(at) => at.into_iter().for_each(|at| member.wake_at(at)),

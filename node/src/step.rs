@@ -277,6 +277,10 @@ impl Node {
         effects.extend(out.erased.drain(..).map(|(job, number)| Effect::Erase { job, number }));
         effects.extend(out.fetches.drain(..).map(Effect::Fetch));
         effects.extend(out.launches.drain(..).map(Effect::Launch));
+        if let Some(notices) = out.notices.take() {
+            let notices = notices.into_iter();
+            effects.extend(notices.map(|(task, attempt)| Effect::Notice { task, attempt }));
+        }
     }
 
     /// Turns the facts so far into writes.

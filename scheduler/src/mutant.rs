@@ -103,6 +103,12 @@ proto::mutants! {
         EndBeforeBound "end-before-bound",
         /// A node takes each announced value for a synced one.
         UsedBeforeSynced "used-before-synced",
+        /// A node does not report that it has moved an attempt.
+        MovedUnreported "moved-unreported",
+        /// The exit of a command after the signal of its node's end counts.
+        MovedFails "moved-fails",
+        /// A command is told of the end of its node again and again.
+        ToldAgain "told-again",
         /// What a fenced turn adds counts as well.
         SumBeforeCommit "sum-before-commit",
     }

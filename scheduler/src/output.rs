@@ -96,6 +96,8 @@ pub struct Out {
     pub turn_answers: Vec<(TaskId, Attempt, TurnAnswer)>,
     /// Attempts that rested, and have their seats again. Boxed, because most nodes never have any.
     pub goes_on: Option<Box<Vec<(TaskId, Attempt)>>>,
+    /// Attempts with commands that get their signal. Boxed as well.
+    pub notices: Option<Box<Vec<(TaskId, Attempt)>>>,
     /// For attempts that run here. Boxed, because most nodes never have any.
     pub variables: Option<Box<VariableNews>>,
     pub events: Vec<Event>,
@@ -194,7 +196,8 @@ pub(crate) fn send_tasks_not_held(
 ) {
     for (home, tasks) in of_homes {
         for piece in tasks.chunks(OBJECTS_PER_MESSAGE_MAX) {
-            let body = Body::TasksNotHeld(wire::TasksNotHeld { tasks: piece.to_vec() });
+            let body =
+                Body::TasksNotHeld(wire::TasksNotHeld { tasks: piece.to_vec(), moved: false });
             out.reliable.push((home, body));
         }
     }

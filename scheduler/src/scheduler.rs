@@ -226,7 +226,7 @@ impl Scheduler {
             Body::LateEdgesKept(kept) => self.home.on_late_edges_kept(&kept, out),
             Body::JobCounts(counts) => self.on_job_counts(now, from, counts, out),
             Body::HeldTasksQuery(holding) => self.on_held_tasks_query(from, &holding.tasks, out),
-            Body::TasksNotHeld(not_held) => self.on_tasks_not_held(from, &not_held.tasks, out),
+            Body::TasksNotHeld(not_held) => self.on_tasks_not_held(from, &not_held, out),
             Body::Cancel(cancel) => _ = self.on_cancel(now, &cancel, out),
             Body::JobEnd(end) => self.on_job_end(from, end, out),
             // Links have joined fragments before they come here. Messages about replicas of
@@ -376,6 +376,7 @@ impl Scheduler {
         self.repeat_variables(now, out);
         self.return_tasks_if_keeper(out);
         self.dispatch(now, out);
+        self.tend_notices(now, out);
         self.watch_queues(now, out);
         self.steal(now, out);
         self.hint(now, out);
@@ -425,6 +426,7 @@ impl Scheduler {
             self.routing.undelivered().deadline(),
             self.objects.drain_deadline(),
             self.next_requeue(),
+            self.next_notice(),
             expiry,
             retry,
         ];

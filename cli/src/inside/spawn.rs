@@ -58,6 +58,10 @@ pub(crate) struct SpawnArgs {
     /// A task that takes longer is killed and fails
     #[arg(long, value_name = "DURATION")]
     time_limit: Option<Timespan>,
+    /// The command gets signal S this long before its time limit or its node ends, and at once when
+    /// its node is drained, such as USR1@60s or TERM; once in each attempt [default: none]
+    #[arg(long, value_name = "S@TIME")]
+    signal: Option<workloads::Notice>,
     /// Fail a task when its node or spawner has died this often, whatever the cause: a number,
     /// never-restart (the first time) or unlimited [default: 3 deaths that the task may have
     /// caused]
@@ -126,6 +130,7 @@ fn graph(args: &SpawnArgs) -> Result<Graph, Failure> {
         stdin: args.stdin.clone(),
         retries: args.retries,
         time_limit_ns: args.time_limit.map_or(0, |limit| limit.0.as_nanos() as u64),
+        notice: args.signal,
         ..workloads::CommandOptions::default()
     };
     let mut graph = Graph::command(args.command.clone(), &options)?;

@@ -66,6 +66,10 @@ enum NodeVerb {
     Drain {
         #[arg(value_parser = parse_node, required = true)]
         nodes: Vec<NodeId>,
+        /// Kill tasks with a signal that still run after this time; they run elsewhere [default:
+        /// the drain waits for them]
+        #[arg(long, value_name = "DURATION")]
+        deadline: Option<Timespan>,
         #[command(flatten)]
         timeout: TimeoutArgs,
     },
@@ -185,10 +189,11 @@ pub(crate) fn run(context: &Context, args: NodeArgs) -> Done {
         Some(NodeVerb::Set(args)) => node::set::set(context, &args.nodes, &args.tuning),
         Some(NodeVerb::Pause { nodes }) => node::set::pause(context, &nodes, true),
         Some(NodeVerb::Resume { nodes }) => node::set::pause(context, &nodes, false),
-        Some(NodeVerb::Drain { nodes, timeout }) => {
+        Some(NodeVerb::Drain { nodes, deadline, timeout }) => {
             let timeout: Option<Timespan> =
                 context.settings.pick_optional(timeout.timeout, "timeout")?;
-            removal::drain(context, &nodes, timeout.map(|timeout| timeout.0))
+            let deadline = deadline.map(|deadline| deadline.0);
+            removal::drain(context, &nodes, deadline, timeout.map(|timeout| timeout.0))
         }
         Some(NodeVerb::Remove { nodes, timeout }) => {
             let timeout = timeout.timeout.map(|timeout| timeout.0);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proto::wire;
 use proto::wire::spec::Body;
-use workloads::{CrashLimit, Needs};
+use workloads::{CrashLimit, Needs, Notice};
 
 use crate::ClientError;
 
@@ -204,6 +204,13 @@ impl TaskSpec {
     pub fn time_limit(self, limit: Duration) -> Self {
         let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         self.with(|spec| spec.time_limit_ns = limit_ns)
+    }
+
+    /// The command gets this signal before its time limit ends, before its node ends, and at once
+    /// when its node is drained: once in each attempt. No effect on a task that is no command.
+    #[must_use]
+    pub fn signal(self, notice: Notice) -> Self {
+        self.with_command(|command| command.notice = Some(Box::new(notice.to_wire())))
     }
 
     /// The task with the highest priority starts first on each node. Default: 0.

@@ -450,6 +450,7 @@ impl Loop {
             Effect::VariablesForgotten { job } => self.shared.door.forget_variables(job),
             Effect::VariableSet { ticket, done } => self.shared.door.variable_set(ticket, done),
             Effect::Kill { task, attempt } => self.kill(task, attempt),
+            Effect::Notice { task, attempt } => executor.give_notice(task, attempt),
             Effect::Discard { task, attempt } => executor.discard(task, attempt),
             Effect::Evict { objects } => {
                 for object in objects {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use proto::wire::{self, OutputForm};
-use proto::work::{Launch, Outcome};
+use proto::work::{Captured, Launch, Outcome};
 use proto::{ObjectId, Span, limits};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -23,6 +23,7 @@ use crate::limits::{STOP_WAIT_MAX, STOP_WAIT_SHARE};
 use crate::objects::{IncomingObject, ObjectKind};
 use crate::private;
 use crate::spawner::wire::Exit;
+use crate::streams::Piece;
 
 /// The outcome of an attempt with this end.
 pub(crate) fn outcome(
@@ -52,9 +53,14 @@ pub(crate) fn outcome(
         error = if error.is_empty() { text } else { format!("{error}; {text}") };
     }
     let (mut output_sizes, mut output_sums) = (Vec::new(), Vec::new());
+    let mut captured = printed.captured;
     if error.is_empty() {
-        match collect(shared, launch, workspace) {
-            Ok(made) => (output_sizes, output_sums) = made.into_iter().unzip(),
+        let mut notes = String::new();
+        match collect(shared, launch, workspace, &mut notes) {
+            Ok(made) => {
+                (output_sizes, output_sums) = made.into_iter().unzip();
+                tell(shared, launch, &notes, &mut captured);
+            }
             Err(text) => {
                 shared.objects.discard(launch.task, launch.attempt);
                 error = text;
@@ -62,15 +68,26 @@ pub(crate) fn outcome(
         }
     }
     let stderr_tail = if error.is_empty() { Vec::new() } else { printed.stderr_tail };
-    let (exit_code, captured) = (exit_code(exit), printed.captured);
     Outcome {
         error,
-        exit_code,
+        exit_code: exit_code(exit),
         stderr_tail,
         output_sizes,
         output_sums,
         captured,
         ..Outcome::default()
+    }
+}
+
+/// Adds what is odd about the outputs to the captured standard error of the attempt.
+fn tell(shared: &Shared, launch: &Launch, notes: &str, captured: &mut Captured) {
+    let (task, attempt, data) = (launch.task, launch.attempt, notes.as_bytes());
+    if notes.is_empty() {
+        return;
+    }
+    // Without space for it, the archive still has the notes.
+    if shared.keep_pieces(&[Piece { task, attempt, stderr: true, data }]).is_ok() {
+        captured.add(true, data.len() as u64);
     }
 }
 
@@ -154,6 +171,7 @@ fn collect(
     shared: &Shared,
     launch: &Launch,
     workspace: &Workspace,
+    notes: &mut String,
 ) -> Result<Vec<(u64, u64)>, String> {
     let mut made = Vec::with_capacity(workspace.outputs.len());
     for (index, output) in workspace.outputs.iter().enumerate() {
@@ -165,7 +183,10 @@ fn collect(
         let file = output.path.strip_prefix(&workspace.directory).unwrap_or(&output.path);
         let shown = format!("declared output '{}' (file {})", output.key, file.display());
         let declared = &launch.spec.outputs[index];
-        let collected = collect_one(shared, workspace, output, object, declared)
+        let note = |odd: &str| {
+            notes.push_str(&format!("starling: output '{}': {odd}\n", file.display()));
+        };
+        let collected = collect_one(shared, workspace, output, object, declared, note)
             .and_then(|size_bytes| Ok((size_bytes, checksum(shared, object)?)));
         made.push(collected.map_err(|why| format!("{shown} {why}"))?);
     }
@@ -196,10 +217,11 @@ fn collect_one(
     output: &OutputFile,
     object: ObjectId,
     declared: &wire::Output,
+    note: impl FnMut(&str),
 ) -> Result<u64, String> {
     let kind = ObjectKind::of_output(declared);
     if declared.form() == OutputForm::Files {
-        return pack_files(shared, workspace, output, object, declared);
+        return pack_files(shared, workspace, output, object, declared, note);
     }
     // The command may have replaced a directory by a link. Files behind such a link are not the
     // task's.
@@ -214,7 +236,7 @@ fn collect_one(
         Err(error) => return Err(format!("cannot be read: {}", reason(&error))),
     };
     if declared.form() == OutputForm::Directory {
-        return pack_directory(shared, &output.path, object, kind);
+        return pack_directory(shared, &output.path, object, kind, note);
     }
     if output.path.is_dir() {
         let name = output.path.file_name().unwrap_or_default().to_string_lossy();
@@ -243,13 +265,15 @@ fn pack_directory(
     directory: &Path,
     object: ObjectId,
     kind: ObjectKind,
+    note: impl FnMut(&str),
 ) -> Result<u64, String> {
     if !directory.is_dir() {
         return Err(String::from("is not a directory; hint: declare { file = ... }"));
     }
     let mut incoming = shared.objects.create_incoming(object, kind).map_err(keep)?;
     let packed = archive::pack_directory(directory, buffered(&mut incoming));
-    packed.map_err(|why| format!("cannot be kept: {why}"))?;
+    let packed = packed.map_err(|why| format!("cannot be kept: {why}"))?;
+    packed.notes.iter().map(String::as_str).for_each(note);
     incoming.commit().map_err(keep)
 }
 
@@ -260,20 +284,22 @@ fn pack_files(
     output: &OutputFile,
     object: ObjectId,
     declared: &wire::Output,
+    note: impl FnMut(&str),
 ) -> Result<u64, String> {
     let root = &workspace.directory;
     let pattern = output.path.strip_prefix(root).unwrap_or(&output.path).to_string_lossy();
     let mut files = archive::matching(root, &pattern)?;
     // Inputs are not outputs of the task.
     files.retain(|file| !workspace.inputs.contains(&root.join(file)));
-    if files.is_empty() && !declared.optional {
+    let kind = ObjectKind::of_output(declared);
+    let mut incoming = shared.objects.create_incoming(object, kind).map_err(keep)?;
+    let packed = archive::pack(root, &files, true, buffered(&mut incoming))
+        .map_err(|why| format!("cannot be kept: {why}"))?;
+    if packed.entries == 0 && !declared.optional {
         let hint = "hint: declare it with optional = true if there may be none";
         return Err(format!("matches no file; {hint}"));
     }
-    let kind = ObjectKind::of_output(declared);
-    let mut incoming = shared.objects.create_incoming(object, kind).map_err(keep)?;
-    archive::pack(root, &files, buffered(&mut incoming))
-        .map_err(|why| format!("cannot be kept: {why}"))?;
+    packed.notes.iter().map(String::as_str).for_each(note);
     incoming.commit().map_err(keep)
 }
 

@@ -5,12 +5,14 @@
 //! cleared its environment is found only as a descendant of a living spawner.
 
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+use crate::private;
 
 /// The variable with the mark of an attempt.
 pub(crate) const MARK_VARIABLE: &str = "STARLING_MARK";
@@ -165,4 +167,24 @@ pub(crate) fn group_of(pid: Pid) -> Option<Pid> {
 /// True for a zombie, which runs no code, whichever process may reap it.
 pub(crate) fn is_zombie(pid: Pid) -> bool {
     stat(pid).is_none_or(|text| text.starts_with('Z') || text.starts_with('X'))
+}
+
+/// Removes the task directories of an earlier incarnation. If there are any, the earlier node was
+/// killed. Its spawner should have killed its commands, but may have been killed as well.
+pub(crate) fn clear_tasks(tasks_dir: &Path, mark: &str) -> io::Result<()> {
+    private::own_dir(tasks_dir)?;
+    if fs::read_dir(tasks_dir)?.next().is_none() {
+        return Ok(());
+    }
+    kill_by_task_dir(tasks_dir, mark, Duration::from_secs(5));
+    remove_entries(tasks_dir)
+}
+
+pub(crate) fn remove_entries(tasks_dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(tasks_dir)? {
+        let path = entry?.path();
+        // A process that could not be killed may still write there: its directory stays.
+        let _ = private::remove_tree(&path);
+    }
+    Ok(())
 }

@@ -19,8 +19,7 @@ use crate::commands::orphan_processes::MARK_VARIABLE;
 use crate::error::reason;
 use crate::executor::Shared;
 use crate::inputs::deliver::LinkedInput;
-use crate::inputs::shared_files::SharedFile;
-use crate::inputs::{Staging, deliver};
+use crate::inputs::{Brought, Staging, deliver};
 use crate::limits::{COPIED_INPUT_BYTES_MAX, PRIVATE_INPUT_BYTES_MAX};
 use crate::spawner::wire::Start;
 
@@ -134,6 +133,7 @@ fn build(
         let value = scope.expand(&variable.value)?;
         push_variable(&mut environment, &variable.name, &value);
     }
+    let notice = command.notice.as_deref();
     let start = Start {
         number,
         argv,
@@ -148,6 +148,8 @@ fn build(
         mark: mark(shared, launch),
         print_limit_bytes: shared.print_limit_bytes(),
         fds: Vec::new(),
+        notice_signal: notice.and_then(|it| i32::try_from(it.signal).ok()).unwrap_or(0),
+        notice_before_ns: notice.map_or(0, |it| it.before_ns),
     };
     let has_pattern = launch.spec.outputs.iter().any(|it| it.form() == OutputForm::Files);
     let came_in = has_pattern.then(|| inputs.iter().map(|named| PathBuf::from(&named.path)));
@@ -238,7 +240,7 @@ fn mark(shared: &Shared, launch: &Launch) -> Vec<u8> {
 }
 
 /// Copies the staged files of a task to this node, unless they are here. Blocks.
-pub(crate) fn stage_in(shared: &Shared, launch: &Launch) -> Result<Vec<SharedFile>, String> {
+pub(crate) fn stage_in(shared: &Shared, launch: &Launch) -> Result<Vec<Brought>, String> {
     let Some(wire::spec::Body::Command(command)) = &launch.spec.body else { return Ok(Vec::new()) };
     let (job, task) = (launch.task.job.0.to_string(), launch.task.local.to_string());
     let entry = entry_of(launch);
@@ -248,14 +250,10 @@ pub(crate) fn stage_in(shared: &Shared, launch: &Launch) -> Result<Vec<SharedFil
         let source = Path::new(&command.submit_dir).join(bare.expand(&external.path)?);
         let key = (launch.task, launch.attempt);
         if !external.staged {
-            let metadata = fs::metadata(&source);
-            if metadata.is_ok_and(|metadata| deliver::is_copied_once(shared, &metadata)) {
-                // Without a copy the file itself is linked.
-                files.extend(shared.staged.get(&source, || shared.is_wanted(key)));
-            }
+            files.extend(copy_in(shared, &source, || shared.is_wanted(key)));
             continue;
         }
-        let staged = shared.staged.get(&source, || shared.is_wanted(key));
+        let staged = shared.staged.get(&source, || shared.is_wanted(key)).map(Brought::File);
         let on = |error: String| {
             format!(
                 "input file '{}' cannot be staged on {}: {error}",
@@ -266,6 +264,17 @@ pub(crate) fn stage_in(shared: &Shared, launch: &Launch) -> Result<Vec<SharedFil
         files.push(staged.map_err(on)?);
     }
     Ok(files)
+}
+
+/// Copies an input to this node if it gets one copy for all tasks. Without a copy the user's file
+/// or directory itself is linked.
+fn copy_in(shared: &Shared, source: &Path, is_wanted: impl Fn() -> bool) -> Option<Brought> {
+    let metadata = fs::metadata(source).ok()?;
+    if deliver::is_copied_once(shared, &metadata) {
+        return shared.staged.get(source, is_wanted).ok().map(Brought::File);
+    }
+    let is_copied = metadata.is_dir() && !shared.means.may_mount();
+    is_copied.then(|| shared.trees.get(source, is_wanted)).flatten().map(Brought::Tree)
 }
 
 fn name_outputs(

@@ -16,6 +16,14 @@ impl Commands {
         }
     }
 
+    /// The command gets its signal, unless it has got it already.
+    pub(crate) fn give_notice(&self, number: u64) {
+        if let Some(Ok(threads)) = self.threads.get() {
+            let request = SpawnerRequest { notice: Some(number), ..SpawnerRequest::default() };
+            self.inner.queue(&threads.sender, Work::Request(Box::new(request)));
+        }
+    }
+
     /// Makes a command the next attempt of its task. Returns whether it has printed something;
     /// `None` if it has ended.
     pub(crate) fn go_on(&self, number: u64, parked: Key, next: &Launch) -> Option<bool> {

@@ -10,8 +10,9 @@ The first possible way of these is chosen, by the file system and the size of th
    task also declares as an output;
 3. a *link to one read-only copy on this node*: an object is such a copy; for a file of the user up
    to [`COPIED_INPUT_BYTES_MAX`] one is made. If the node runs as root and may make a mount
-   namespace, the link is in a directory that is mounted read-only for commands;
-4. a *link to the user's file*.
+   namespace, the link is in a directory that is mounted read-only for commands. For a directory up
+   to that size one is made on nodes without such a namespace;
+4. a *link to the user's file or directory*, through a read-only mount where there is a namespace.
 
 Size and modification time of linked files are compared after the attempt: see [`LinkedInput`].
 */
@@ -29,6 +30,7 @@ use crate::archive::{self, Modes};
 use crate::error::reason;
 use crate::executor::Shared;
 use crate::inputs::mounts::{Mounted, Mounts};
+use crate::inputs::shared_trees::TreeCopy;
 use crate::inputs::tree::{FileState, GUARDED_ENTRIES_MAX, TooManyEntries, Tree, Trees};
 use crate::limits::{COPIED_INPUT_BYTES_MAX, PRIVATE_INPUT_BYTES_MAX};
 use crate::locks;
@@ -95,6 +97,11 @@ impl DeliveryMethods {
         self.mounts.follow(Some(self.spawner.load(Ordering::Relaxed)));
     }
 
+    /// True if a directory of the user is mounted, and so need not be copied.
+    pub(crate) fn may_mount(&self) -> bool {
+        self.mounts.may_mount()
+    }
+
     /// Links a read-only file of this node for a task. If links are shielded, the task gets a
     /// symbolic link to a hard link in the shielded directory. Returns the path of that hard link.
     fn link(&self, source: &Path, target: &Path) -> io::Result<Option<PathBuf>> {
@@ -152,11 +159,13 @@ pub(crate) fn is_copied_once(shared: &Shared, metadata: &Metadata) -> bool {
 }
 
 /// The target of a link in a task's directory.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 enum Linked {
     Object(ObjectId),
     /// The node's copy of this user file.
     Copy(PathBuf),
+    /// The node's copy of this user directory.
+    Tree(Arc<TreeCopy>),
     /// The file or directory of the user.
     Users,
 }
@@ -206,6 +215,14 @@ impl LinkedInput {
 
     /// The changed file, by its name for the user.
     fn changed(&self) -> Option<String> {
+        if let Linked::Tree(copy) = &self.linked
+            && let Some(inside) = copy.changed()
+        {
+            return Some(self.source.join(inside).display().to_string());
+        }
+        if let (Linked::Tree(_), None) = (&self.linked, &self.within) {
+            return None;
+        }
         if let Some(within) = &self.within {
             return within.changed(&self.source).map(|path| path.display().to_string());
         }
@@ -239,6 +256,10 @@ pub(crate) fn check(shared: &Shared, guards: &[LinkedInput]) -> Option<String> {
             }
             Linked::Copy(source) => {
                 shared.staged.forget(source);
+                "the node drops its copy of it"
+            }
+            Linked::Tree(copy) => {
+                shared.trees.forget(copy);
                 "the node drops its copy of it"
             }
             Linked::Users => "it is not a copy",
@@ -387,7 +408,8 @@ fn unpack(
     let (reader, _) =
         opened(shared, object).map_err(|error| format!("input file '{name}': {error}"))?;
     let reader = io::BufReader::with_capacity(proto::limits::PIECE_BYTES, reader);
-    archive::unpack(reader, directory, Modes::Packed).map_err(|error| told(name, &error))
+    let unpacked = archive::unpack(reader, directory, Modes::Packed);
+    Ok(unpacked.map_err(|error| told(name, &error))?.files)
 }
 
 /// Delivers a file or directory of the user.
@@ -412,7 +434,7 @@ pub(crate) fn external(
         }
         // Without space for a copy, the file itself is linked.
         if is_copied_once(shared, metadata)
-            && let Ok(staged) = shared.staged.get(source, is_wanted)
+            && let Ok(staged) = shared.staged.get(source, &is_wanted)
         {
             let copy = staged.path();
             let held = shared.means.link(&copy, target).map_err(wrong)?;
@@ -427,6 +449,12 @@ pub(crate) fn external(
         return copy_tree(source, target).map(|()| None).map_err(wrong);
     }
     let mounted = shared.means.mounts.mount(source);
+    if metadata.is_dir()
+        && mounted.is_none()
+        && let Some(copy) = shared.trees.get(source, &is_wanted)
+    {
+        return tree_copy(source, copy, place).map(Some);
+    }
     let within = match (metadata.is_dir(), &mounted) {
         (false, _) => None,
         (true, Some(_)) => {
@@ -444,6 +472,25 @@ pub(crate) fn external(
         guard.mounted = mounted;
         Some(guard)
     })
+}
+
+/// Links the node's copy of a directory. Files behind links that lead out of it are compared.
+fn tree_copy(
+    source: &Path,
+    copy: Arc<TreeCopy>,
+    place: &InputTarget<'_>,
+) -> Result<LinkedInput, String> {
+    let &InputTarget { name, target, .. } = place;
+    let wrong = |error: io::Error| told(name, &error);
+    let within = match copy.leads_out() {
+        true => Some(Tree::of_links(source).map_err(|TooManyEntries| too_many(name))?),
+        false => None,
+    };
+    symlink(copy.path(), target).map_err(wrong)?;
+    let guard = LinkedInput::new(name, Linked::Tree(copy), source.to_owned(), target);
+    let mut guard = guard.map_err(wrong)?;
+    guard.within = within.map(Arc::new);
+    Ok(guard)
 }
 
 /// Links the node's copy of a staged file.

@@ -3,6 +3,8 @@
 pub(crate) mod deliver;
 mod mounts;
 pub(crate) mod shared_files;
+pub(crate) mod shared_trees;
+mod survey;
 mod tree;
 pub(crate) mod uploads;
 
@@ -10,6 +12,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use proto::ObjectId;
 use proto::wire::{self, OutputForm};
@@ -21,6 +24,16 @@ use crate::commands::stage::{is_output, place, text_of};
 use crate::error::reason;
 use crate::executor::Shared;
 use crate::inputs::deliver::{Delivered, InputTarget, LinkedInput};
+use crate::inputs::shared_files::SharedFile;
+use crate::inputs::shared_trees::TreeCopy;
+
+/// A copy on this node that an attempt needs.
+#[derive(Debug)]
+#[expect(dead_code, reason = "its drop counts")]
+pub(crate) enum Brought {
+    File(SharedFile),
+    Tree(Arc<TreeCopy>),
+}
 
 /// An attempt with inputs that are linked into its directory.
 pub(crate) struct Staging<'a> {

@@ -77,6 +77,11 @@ impl Mounts {
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = started;
     }
 
+    /// True if the commands run in a namespace of their own, so that mounts may work.
+    pub(crate) fn may_mount(&self) -> bool {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Mounts a file or directory read-only; `None` if this node cannot.
     pub(crate) fn mount(&self, source: &Path) -> Option<Mounted> {
         let orders = self.thread.lock().unwrap_or_else(PoisonError::into_inner).clone()?;

@@ -9,6 +9,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
+use super::notice::{EarlyNotices, Notice};
 use super::orphans::Running;
 use super::program::{Failure, Process};
 use super::wire::{Exit, Output, Start};
@@ -55,6 +56,8 @@ struct Child {
     /// The mark in its environment, by which processes outside its group are found.
     mark: Vec<u8>,
     print: PrintedBytes,
+    /// The signal before an end; `None`: it gets none, or has got it.
+    notice: Option<Notice>,
 }
 
 /// The time limit of a command. Time without a slot does not count.
@@ -207,6 +210,7 @@ pub(super) struct Children {
     unwatched: VecDeque<(Instant, u64)>,
     /// Groups that still have members after their leader was reaped.
     lingering: HashMap<u64, Pid>,
+    early_notices: EarlyNotices,
 }
 
 impl Children {
@@ -221,7 +225,12 @@ impl Children {
         let print = PrintedBytes { bytes: 0, limit_bytes: start.print_limit_bytes };
         let limit = TimeLimit::begin(start.time_limit_ns);
         let memory = MemoryLimit { limit_bytes: start.memory_limit_bytes, exceeded_bytes: 0 };
-        self.children.insert(number, Child { mark, print, limit, memory, ..Child::default() });
+        let mut notice = Notice::of(start);
+        if let Some(notice) = &mut notice {
+            notice.is_due = self.early_notices.take(number);
+        }
+        let child = Child { mark, print, limit, memory, notice, ..Child::default() };
+        self.children.insert(number, child);
         self.expected += 1;
     }
 
@@ -261,6 +270,9 @@ impl Children {
         let Process { group, exit, stdout, stderr } = process;
         let (stdout, stderr) = (Captured::new(stdout), Captured::new(stderr));
         child.process = Some(Spawned { group, exit, stdout, stderr });
+        if child.notice.is_some_and(|notice| notice.is_due) {
+            self.give_notice(number);
+        }
         Ok(())
     }
 
@@ -315,6 +327,34 @@ impl Children {
         child.timed_out = true;
         self.signal(number, Signal::TERM);
         true
+    }
+
+    /// The command gets its signal, once.
+    pub(super) fn give_notice(&mut self, number: u64) {
+        let Some(child) = self.children.get_mut(&number) else {
+            return self.early_notices.add(number);
+        };
+        let Some(notice) = &mut child.notice else { return };
+        notice.is_due = true;
+        if let Some(process) = &child.process {
+            let _ = kill_process_group(process.group, notice.signal());
+            child.notice = None;
+        }
+    }
+
+    /// The command gets its signal if its time limit is near.
+    pub(super) fn give_notice_of_limit(&mut self, number: u64, now: Instant) {
+        let Some(child) = self.children.get(&number) else { return };
+        let Some((ends, notice)) = child.limit.ends.zip(child.notice) else { return };
+        let is_near = notice.wait(ends.saturating_duration_since(now)).is_zero();
+        if is_near && child.limit.waits_since.is_none() {
+            self.give_notice(number);
+        }
+    }
+
+    /// How long a command that has this time left waits for its signal.
+    pub(super) fn notice_wait(&self, number: u64, left: Duration) -> Option<Duration> {
+        Some(self.children.get(&number)?.notice?.wait(left))
     }
 
     /// Whether some command has a memory limit.

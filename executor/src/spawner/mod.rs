@@ -15,6 +15,7 @@ mod children;
 pub(crate) mod descriptors;
 pub(crate) mod liveness;
 mod memory;
+mod notice;
 mod orphans;
 pub(crate) mod process;
 mod program;
@@ -83,6 +84,8 @@ enum Alarm {
     Flush,
     /// Read the memory of commands that have a limit.
     Memory,
+    /// The time limit of the command is near.
+    Notice,
 }
 
 #[derive(Default)]
@@ -332,7 +335,7 @@ impl<'a> Loop<'a> {
                 if start.time_limit_ns > 0 {
                     // After the clock of the command began, so that its limit is over then.
                     let limit = Duration::from_nanos(start.time_limit_ns);
-                    self.alarm(limit, Alarm::Limit, start.number);
+                    self.alarm_of_limit(limit, start.number);
                 }
                 let others = self.received.take(&start.fds)?;
                 self.shared.queue().starts.push_back((start, others));
@@ -344,8 +347,11 @@ impl<'a> Loop<'a> {
             if let Some(Waiting { number, waits }) = order.waiting {
                 let left = self.shared.children().set_waiting(number, waits, Instant::now());
                 if let Some(left) = left {
-                    self.alarm(left, Alarm::Limit, number);
+                    self.alarm_of_limit(left, number);
                 }
+            }
+            if let Some(number) = order.notice {
+                self.shared.children().give_notice(number);
             }
             if let Some(number) = order.kill {
                 self.shared.children().kill_wanted(number);
@@ -359,6 +365,15 @@ impl<'a> Loop<'a> {
         // A time beyond the range of the clock never comes.
         if let Some(at) = Instant::now().checked_add(after) {
             self.alarms.push(Reverse((at, alarm, number)));
+        }
+    }
+
+    /// The alarms of a command with a time limit that is over after `left`.
+    fn alarm_of_limit(&mut self, left: Duration, number: u64) {
+        self.alarm(left, Alarm::Limit, number);
+        let notice = self.shared.children().notice_wait(number, left);
+        if let Some(wait) = notice {
+            self.alarm(wait, Alarm::Notice, number);
         }
     }
 
@@ -419,6 +434,7 @@ impl<'a> Loop<'a> {
             let mut children = self.shared.children();
             match alarm {
                 Alarm::Kill => children.signal(number, Signal::KILL),
+                Alarm::Notice => children.give_notice_of_limit(number, Instant::now()),
                 Alarm::Limit => {
                     if children.time_out(number, Instant::now()) {
                         drop(children);

@@ -17,6 +17,9 @@ pub(crate) struct SpawnerRequest {
     /// A command begins to wait without a slot, or goes on.
     #[prost(message, optional, tag = "4")]
     pub(crate) waiting: Option<Waiting>,
+    /// The number of a command that gets its signal now, unless it has got it.
+    #[prost(uint64, optional, tag = "5")]
+    pub(crate) notice: Option<u64>,
 }
 
 /// Time in which a command waits does not count towards its time limit.
@@ -66,6 +69,12 @@ pub(crate) struct Start {
     /// A command is killed if its process group has more resident memory. 0: none.
     #[prost(uint64, tag = "20")]
     pub(crate) memory_limit_bytes: u64,
+    /// The command gets this signal once, before an end. 0: none.
+    #[prost(int32, tag = "23")]
+    pub(crate) notice_signal: i32,
+    /// How long before its time limit.
+    #[prost(uint64, tag = "24")]
+    pub(crate) notice_before_ns: u64,
 }
 
 /// Spawner to node; one field is set, or none as a sign of life.

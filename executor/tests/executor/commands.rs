@@ -323,6 +323,47 @@ fn a_time_limit_ends_a_command_that_ignores_the_warning() {
     assert_eq!(outcome.exit_code, 137);
 }
 
+/// A command that counts its signals, with one of USR1 this long before its limit.
+fn counts_signals(bench: &Bench, before_ns: u64) -> wire::Spec {
+    let text = "trap 'echo told' USR1; echo ready; for i in 1 2 3 4 5 6 7 8; do sleep 0.2; done";
+    let mut command = bench.command(&["sh", "-c", text]);
+    command.notice = Some(Box::new(wire::Notice { signal: 10, before_ns }));
+    spec_of(command)
+}
+
+#[test]
+fn a_command_is_told_once_before_its_limit() {
+    let mut bench = Bench::new();
+    let mut spec = counts_signals(&bench, 4_500_000_000);
+    spec.time_limit_ns = 5_000_000_000;
+    let key = object(1, 0);
+    bench.executor.launch(launch(1, spec));
+    std::thread::sleep(std::time::Duration::from_millis(900));
+    // Its node is drained as well: it has been told already.
+    bench.executor.give_notice(key.task, key.attempt);
+    let outcome = bench.outcome(key.task);
+    assert!(outcome.is_done(), "{outcome:?}");
+    assert_eq!(bench.stdout(1), "ready\ntold\n");
+}
+
+#[test]
+fn a_command_is_told_when_its_node_says_so_and_only_then() {
+    let mut bench = Bench::new();
+    let key = object(1, 0);
+    bench.executor.launch(launch(1, counts_signals(&bench, 1_000_000_000)));
+    bench.executor.launch(launch(2, counts_signals(&bench, 1_000_000_000)));
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    for _ in 0..3 {
+        bench.executor.give_notice(key.task, key.attempt);
+    }
+    for local in [1, 2] {
+        let outcome = bench.outcome(object(local, 0).task);
+        assert!(outcome.is_done(), "{outcome:?}");
+    }
+    assert_eq!(bench.stdout(1), "ready\ntold\n");
+    assert_eq!(bench.stdout(2), "ready\n");
+}
+
 #[test]
 fn many_commands_each_end_once() {
     let mut bench = Bench::new();

@@ -169,7 +169,7 @@ fn who_joins_gets_the_next_number_once_and_who_holds_something_is_not_removed() 
     assert_eq!(map.members[3].phase(), Up);
     let remove = |node| command(Body::Remove(wire::MemberRemove { node }));
     assert!(!apply(&mut map, &remove(3)), "it works");
-    assert!(apply(&mut map, &command(Body::Leave(wire::MemberLeave { node: 3 }))));
+    assert!(apply(&mut map, &command(Body::Leave(wire::MemberLeave { node: 3, by_ns: 0 }))));
     assert!(apply(&mut map, &remove(3)));
     assert!(!apply(&mut map, &up(3, 2, 77)), "removed permanently");
     assert!(apply(&mut map, &down(1, 1)));
@@ -180,7 +180,7 @@ fn who_joins_gets_the_next_number_once_and_who_holds_something_is_not_removed() 
 fn an_operator_may_have_a_node_removed_that_is_down_or_never_came() {
     let mut map = map();
     let join = |store| command(Body::Join(wire::MemberJoin { store, ..Default::default() }));
-    let leave = |node| command(Body::Leave(wire::MemberLeave { node }));
+    let leave = |node| command(Body::Leave(wire::MemberLeave { node, by_ns: 0 }));
     let remove = |node| command(Body::Remove(wire::MemberRemove { node }));
     let may = |map: &wire::ClusterMap, node| may_be_removed(map, NodeId(node));
     assert!(apply(&mut map, &join(77)) && apply(&mut map, &join(78)) && apply(&mut map, &join(79)));

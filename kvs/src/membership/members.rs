@@ -193,16 +193,25 @@ pub(super) fn join(map: &mut wire::ClusterMap, join: &wire::MemberJoin) {
         host: String::new(),
         keeper: join.keeper,
         offer: join.offer.clone(),
+        leaves_by_ns: 0,
     });
 }
 
+/// A leaving node may get an earlier deadline. A later one would never be agreed on, because both
+/// are proposed again until the map shows them.
 pub(super) fn leave_holds(map: &wire::ClusterMap, leave: &wire::MemberLeave) -> bool {
-    matches!(phase(map, leave.node), Some(Joining | Up))
+    let Some(known) = member(map, NodeId(leave.node)) else { return false };
+    match known.phase() {
+        Joining | Up => true,
+        Leaving if leave.by_ns > 0 => known.leaves_by_ns == 0 || leave.by_ns < known.leaves_by_ns,
+        _ => false,
+    }
 }
 
 /// The node keeps serving until the planner has moved away everything that it holds.
 pub(super) fn leave(map: &mut wire::ClusterMap, leave: &wire::MemberLeave) {
-    member_mut(map, leave.node).phase = Leaving as i32;
+    let leaving = member_mut(map, leave.node);
+    (leaving.phase, leaving.leaves_by_ns) = (Leaving as i32, leave.by_ns);
     super::slow::after_loss(map);
 }
 

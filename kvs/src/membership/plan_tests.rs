@@ -208,7 +208,7 @@ fn a_join_moves_no_more_where_some_answer_later_than_others() {
 fn a_leave_moves_what_the_node_held_and_ends() {
     for (nodes, copies) in [(2u32, 1u32), (4, 1), (4, 2), (5, 3), (8, 2)] {
         let mut map = start(nodes, 512, copies);
-        assert!(apply(&mut map, &command(Body::Leave(wire::MemberLeave { node: 1 }))));
+        assert!(apply(&mut map, &command(Body::Leave(wire::MemberLeave { node: 1, by_ns: 0 }))));
         let made = settle(&mut map);
         let share = (copies as usize * 512).div_ceil(nodes as usize);
         assert!(made <= share * 6 / 5, "{made} copies for a share of {share}");
@@ -294,7 +294,10 @@ fn copies_grow_with_the_nodes_and_shrink_when_nodes_have_left() {
         assert_eq!(map.copies, wanted);
         for left in (1..=6u32).rev() {
             if left < 6 {
-                assert!(apply(&mut map, &command(Body::Leave(wire::MemberLeave { node: left }))));
+                assert!(apply(
+                    &mut map,
+                    &command(Body::Leave(wire::MemberLeave { node: left, by_ns: 0 }))
+                ));
             } else {
                 assert!(apply(&mut map, &command(Body::Remove(wire::MemberRemove { node: left }))));
             }
@@ -437,7 +440,7 @@ fn one_copy_alone_waits_for_its_node_and_moves_nothing() {
 #[test]
 fn who_leaves_is_called_back_where_too_few_are_left() {
     let mut map = start(3, 64, 3);
-    assert!(apply(&mut map, &command(Body::Leave(wire::MemberLeave { node: 1 }))));
+    assert!(apply(&mut map, &command(Body::Leave(wire::MemberLeave { node: 1, by_ns: 0 }))));
     for said in plan(&map) {
         assert!(apply(&mut map, &said));
     }
@@ -461,7 +464,7 @@ fn who_leaves_is_called_back_where_too_few_are_left() {
 fn a_dead_node_loses_its_vote_although_all_others_leave() {
     let mut map = start(3, 64, 2);
     for node in 0..3 {
-        assert!(apply(&mut map, &command(Body::Leave(wire::MemberLeave { node }))));
+        assert!(apply(&mut map, &command(Body::Leave(wire::MemberLeave { node, by_ns: 0 }))));
     }
     kill(&mut map, 1);
     let voters = wanted_voters(&map).expect("the dead one has a vote");
@@ -523,7 +526,7 @@ proptest! {
                 0 | 1 if member.phase() == Up => kill(&mut map, node),
                 2 if map.members.len() < 9 => join(&mut map),
                 3 if member.phase() == Up => {
-                    apply(&mut map, &command(Body::Leave(wire::MemberLeave { node })));
+                    apply(&mut map, &command(Body::Leave(wire::MemberLeave { node, by_ns: 0 })));
                 }
                 _ if member.phase() != wire::MemberPhase::Removed => {
                     up(&mut map, node, member.incarnation + 1);

@@ -208,7 +208,7 @@ impl Ghost {
                 let slow = up.clone().filter(|member| member.slow).count();
                 assert!(slow == 0 || slow * 2 < up.count(), "most of them are called slow");
             }
-            Step::Leave { node } => self.say(Body::Leave(wire::MemberLeave { node })),
+            Step::Leave { node } => self.say(Body::Leave(wire::MemberLeave { node, by_ns: 0 })),
             Step::Copies { copies } => self.say(Body::SetCopies(wire::SetCopies { copies })),
             Step::Repeat { number } => {
                 if let Some(said) = self.said.get(number as usize % self.said.len().max(1)) {

@@ -73,6 +73,8 @@ pub enum RetryReason {
     Recalled = 9,
     /// It was not done, and its job is retried.
     Round = 10,
+    /// Its node ends or is drained: its command has ended after its signal, or was killed.
+    Moved = 11,
 }
 
 /// The result of a task or an attempt; the numbers are those of [`crate::wire::Verdict`].
@@ -434,7 +436,7 @@ impl<'a> Decoder<'a> {
         }
     }
     fn retry_reason(&mut self) -> Result<RetryReason, DecodeError> {
-        const ALL: [RetryReason; 11] = [
+        const ALL: [RetryReason; 12] = [
             RetryReason::HolderRestarted,
             RetryReason::NotHeld,
             RetryReason::HomeRestarted,
@@ -446,6 +448,7 @@ impl<'a> Decoder<'a> {
             RetryReason::InputLost,
             RetryReason::Recalled,
             RetryReason::Round,
+            RetryReason::Moved,
         ];
         let n = self.number()? as usize;
         ALL.get(n).copied().ok_or(DecodeError::OutOfRange(self.at))

@@ -267,6 +267,7 @@ impl Scheduler {
         if work.is_gang() {
             launch.gang = self.gang_of(task, &work, launch.granted.as_deref());
         }
+        self.holder.expect_notice(task, attempt, &running.spec);
         self.holder.running.insert(task, Box::new(running));
         out.events.push(Event::Started { task, attempt, slot });
         let more = self.holder.slots.more(slot).iter().filter(|_| !is_instant);
@@ -289,6 +290,10 @@ impl Scheduler {
         if !current || self.objects.holds_end_back(&(task, attempt)) {
             return; // It was stopped meanwhile, or is reported twice.
         }
+        if self.holder.is_to_move(task, attempt) {
+            return self.move_attempt(task, attempt, out);
+        }
+        self.holder.forget_notice(task);
         let mut running = self.holder.running.remove(&task).expect("looked at above");
         self.holder.start_requests.ended(task);
         // A no-op takes no time; the duration of the step that ran it says nothing about it.
@@ -484,6 +489,7 @@ impl Scheduler {
             let ended = self.objects.unreported_end(&(task, attempt));
             self.holder.job_tallies.stopped.push((task, attempt, ended));
             self.holder.start_requests.ended(task);
+            self.holder.forget_notice(task);
             self.holder.slots.give_back(running.seat.take());
             self.free_resources(&running, out);
         }
@@ -511,7 +517,10 @@ impl Scheduler {
             }
         }
         if !not_held.is_empty() {
-            let body = wire::message::Body::TasksNotHeld(wire::TasksNotHeld { tasks: not_held });
+            let body = wire::message::Body::TasksNotHeld(wire::TasksNotHeld {
+                tasks: not_held,
+                moved: false,
+            });
             out.reliable.push((from, body));
         }
     }

@@ -29,6 +29,7 @@ use crate::holder::gangs::Gangs;
 use crate::holder::jobs::job_cleanup::LocalJobs;
 use crate::holder::jobs::job_tallies::JobTallies;
 use crate::holder::life::Life;
+use crate::holder::life::notices::Notices;
 use crate::holder::queues::Queues;
 use crate::holder::queues::classes::{Class, Classes};
 use crate::holder::queues::matching::Reservation;
@@ -98,8 +99,11 @@ pub(crate) struct Holder {
     gangs: Option<Box<Gangs>>,
     /// The classes of gangs in the queues for which the map of this epoch has too few nodes.
     gangs_lacking: Option<Box<(u64, BTreeSet<u64>)>>,
+    /// The attempts that get a signal before an end. Boxed, because most nodes never have any.
+    notices: Option<Box<Notices>>,
     /// Attempts that rested and wait for a seat, in order; `None`: there are none.
-    returning: Option<VecDeque<AttemptKey>>,
+    #[expect(clippy::box_collection, reason = "a word of each node instead of four")]
+    returning: Option<Box<VecDeque<AttemptKey>>>,
 }
 
 impl Holder {
@@ -137,6 +141,7 @@ impl Holder {
             variables: None,
             gangs: None,
             gangs_lacking: None,
+            notices: None,
             returning: None,
         }
     }

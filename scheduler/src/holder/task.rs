@@ -61,10 +61,10 @@ impl Work {
     pub(crate) fn cpus(&self) -> u32 {
         self.spec.cpus.max(1)
     }
-    /// Whether the task asks for more than cpus, or for time.
+    /// Whether the task asks for more than cpus, for time, or for a signal before an end.
     #[must_use]
     pub(crate) fn has_request(&self) -> bool {
-        !self.spec.request.is_empty() || self.spec.time_request_ns > 0 || self.is_gang()
+        !self.spec.request.is_empty() || self.time_request() > Span::ZERO || self.is_gang()
     }
     /// Whether the task needs several nodes at once.
     #[must_use]

@@ -200,15 +200,16 @@ impl Scheduler {
     pub(crate) fn on_tasks_not_held(
         &mut self,
         holder: NodeId,
-        tasks: &[wire::TaskAttempt],
+        told: &wire::TasksNotHeld,
         out: &mut Out,
     ) {
-        for asked in tasks {
+        let why = if told.moved { RetryReason::Moved } else { RetryReason::NotHeld };
+        for asked in &told.tasks {
             let task = TaskId::new(asked.job, asked.local);
             if self.home.ledger.is_held_by(task, Attempt(asked.attempt), holder) {
-                self.home.ledger.replace_ready(task, RetryReason::NotHeld, out);
+                self.home.ledger.replace_ready(task, why, out);
                 // Tasks that a leaving node gives back have only waited there.
-                if self.routing.homes().is_leaving(holder) {
+                if !told.moved && self.routing.homes().is_leaving(holder) {
                     self.home.ledger.waits_for_its_turn(task);
                 }
             }

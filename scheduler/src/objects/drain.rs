@@ -165,6 +165,7 @@ impl Scheduler {
         let mut drain = Box::<Drain>::default();
         self.objects.table.made_here().for_each(|object| drain.add((object.task, object.attempt)));
         self.objects.drain = Some(drain);
+        self.holder.leave();
         self.return_remote_tasks(out);
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use proto::work::GangNode;
-use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, wire};
+use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use resources::Totals;
 
@@ -216,6 +216,11 @@ impl Homes {
     pub(crate) fn is_leaving(&self, node: NodeId) -> bool {
         let member = self.map.members.get(node.0 as usize);
         member.is_some_and(|member| member.phase() == wire::MemberPhase::Leaving)
+    }
+    /// When a leaving node moves what still runs, by the clock.
+    pub(crate) fn leaves_by(&self, node: NodeId) -> Option<Time> {
+        let member = self.map.members.get(node.0 as usize)?;
+        (member.leaves_by_ns > 0).then_some(Time(member.leaves_by_ns))
     }
     /// Whether the map marks the node as slow. Other nodes wait for it longer and give it no new
     /// work.

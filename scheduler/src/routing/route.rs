@@ -65,7 +65,9 @@ pub(crate) fn split<K: Ord>(body: Body, homes: &Homes, key: impl Fn(PartitionId)
             .collect(),
         AddressedTo::TasksNotHeld(tasks) => group(tasks, |held| local(held.local))
             .into_iter()
-            .map(|(key, tasks)| (key, Body::TasksNotHeld(wire::TasksNotHeld { tasks })))
+            .map(|(key, tasks)| {
+                (key, Body::TasksNotHeld(wire::TasksNotHeld { tasks, moved: false }))
+            })
             .collect(),
         AddressedTo::Makers(outputs) => group(outputs, |output| local(output.task))
             .into_iter()

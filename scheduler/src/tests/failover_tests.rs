@@ -8,6 +8,7 @@ use proto::{
     wire,
 };
 
+use crate::holder::queues::ready_queue::Ready;
 use crate::home::ledger::Cell;
 use crate::limits::PARKED_RETRY_AFTER;
 use crate::output::Out;
@@ -129,7 +130,7 @@ fn a_late_push_of_an_earlier_home_to_a_third_node_is_refused() {
     push_from(NodeId(0), &mut third, &mut out);
     assert!(third.census().held.is_empty());
     let told = wire::TaskAttempt { job: 1, local: task().local.0, attempt: ATTEMPT.0 };
-    let told = Body::TasksNotHeld(wire::TasksNotHeld { tasks: vec![told] });
+    let told = Body::TasksNotHeld(wire::TasksNotHeld { tasks: vec![told], moved: false });
     assert_eq!(out.reliable, [(NodeId(2), told)]);
     push_from(NodeId(2), &mut third, &mut out);
     assert_eq!(third.census().held.into_iter().collect::<Vec<_>>(), [(task(), ATTEMPT)]);
@@ -167,17 +168,8 @@ fn order_after_a_death(slots: u32, chunk_tasks: usize) -> Vec<(u32, u64)> {
     let mut out = Out::default();
     heir.holder.slots_mut().take_cpus(slots);
     let own = TaskId::new(1, LocalId::new(PartitionId(0), 0).0);
-    heir.holder.enqueue(
-        false,
-        crate::holder::queues::ready_queue::Ready {
-            task: own,
-            attempt: ATTEMPT,
-            rank: 0,
-            priority: 0,
-            class: 0,
-        },
-        &[],
-    );
+    let ready = Ready { task: own, attempt: ATTEMPT, rank: 0, priority: 0, class: 0 };
+    heir.holder.enqueue(false, ready, &[]);
     for partition in [1, 2].map(PartitionId) {
         let chunk = |number: usize| wire::Chunk {
             job: 1,
@@ -547,7 +539,7 @@ fn what_comes_back_again_and_again_is_sent_ever_more_rarely() {
     let mut waits = |node: &mut Scheduler, (partition, home): (u32, u32), from: u64| {
         let local = LocalId::new(PartitionId(partition), 0).0;
         let task = wire::TaskAttempt { job: 1, local, attempt: 1 };
-        let body = Body::TasksNotHeld(wire::TasksNotHeld { tasks: vec![task] });
+        let body = Body::TasksNotHeld(wire::TasksNotHeld { tasks: vec![task], moved: false });
         let message = wire::Message { body: Some(body) }.encode_to_vec();
         node.on_message(
             Time(from),
@@ -589,7 +581,7 @@ fn each_partition_that_came_back_waits_its_own_time() {
     for (number, home) in [(0, 1), (1, 2)] {
         let local = LocalId::new(PartitionId(number), 0).0;
         let tasks = vec![wire::TaskAttempt { job: 1, local, attempt: 1 }];
-        let body = Some(Body::TasksNotHeld(wire::TasksNotHeld { tasks }));
+        let body = Some(Body::TasksNotHeld(wire::TasksNotHeld { tasks, moved: false }));
         let message = wire::Message { body }.encode_to_vec();
         let wrong_owner = Body::WrongOwner(wire::WrongOwner { message });
         node.on_message(after(u64::from(number)), NodeId(home), wrong_owner, &mut out);

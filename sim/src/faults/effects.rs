@@ -274,7 +274,7 @@ impl World {
             Effect::VariablesForgotten { job } => {
                 self.variables.on_forgotten((index, self.machines[index].life), job);
             }
-            Effect::VariableSet { .. } | Effect::GoesOn { .. } => {}
+            Effect::VariableSet { .. } | Effect::GoesOn { .. } | Effect::Notice { .. } => {}
             Effect::Kill { task, attempt } => {
                 self.tell(|| format!("n{index} kills {task} attempt {attempt}"));
                 let was_running = self.machines[index].running.remove(&(task, attempt));

@@ -119,6 +119,7 @@ fn commands_of_large_and_failing_jobs_run() {
     pages(&[
         "docs/how-to/a-million-tasks.md",
         "docs/how-to/retry-failures.md",
+        "docs/how-to/long-tasks-that-move.md",
         "docs/how-to/watch-over-ssh.md",
     ]);
 }

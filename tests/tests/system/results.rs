@@ -443,8 +443,47 @@ fn a_link_to_nothing_in_a_kept_directory_stays_a_link() {
     let target = fs::read_link(sandbox.path("res/d/l")).expect("a link");
     assert_eq!(target, Path::new("nowhere"));
     sandbox.write("w.toml", text("/no/where"));
-    let told = sandbox.starling(&["run", "w.toml"]).expect_code(1).stderr;
-    assert!(told.contains("'l' is a link to '/no/where'"), "{told}");
+    let told = sandbox.starling(&["run", "w.toml", "--output", "two"]).ok().stderr;
+    assert!(told.contains("'l' stays a link to '/no/where', out of the output"), "{told}");
+    assert_eq!(names(&sandbox.path("two/d")), ["a", "l"]);
+}
+
+/// A socket that a program leaves behind does not cost the results beside it.
+#[test]
+fn an_odd_entry_of_a_kept_directory_costs_itself_alone_and_is_named() {
+    let cluster = Instance::up(2, 1);
+    let script = "mkdir -p 'd/a b/empty' && cd d && mkfifo pipe && ln -s / root && \
+        echo one > 'a b/line\n2' && echo two > closed && chmod 000 closed && \
+        ln 'a b/line\n2' hard && mkfifo ../part-0 && echo three > ../part-1";
+    let text = format!(
+        "[[task]]\nname='make'\ncommand=['sh','-c',\"\"\"{script}\"\"\"]\n\
+         outputs={{d={{dir='d',keep=true}},p={{glob='part-*',keep=true}}}}\n\
+         [[task]]\nname='use'\ncommand=['sh','-c','cat {{in:d}}/a*/line* {{in:p}} > {{out:all}}']\n\
+         inputs={{d='d',p='part-*'}}\noutputs={{all={{file='all',keep=true}}}}\n"
+    );
+    cluster.sandbox().write("w.toml", text);
+    let id = submit(&cluster, &["--file", "w.toml", "--wait"]);
+    let told = cluster.starling(&["job", "fetch", &id, "-o", "out"]).ok().stderr;
+    let odd = [
+        "output 'd': 'pipe' is a FIFO: it is left out",
+        "output 'd': 'root' stays a link to '/', out of the output",
+        "output 'part-*': 'part-0' is a FIFO: it is left out",
+    ];
+    let said = cluster.starling(&["job", "output", &id, "--stderr"]).ok();
+    for line in odd {
+        assert!(told.contains(line), "'{line}' is not in:\n{told}");
+        assert!(said.stdout.contains(line) || said.stderr.contains(line), "{said:?}");
+    }
+    let out = cluster.sandbox().path("out");
+    assert_eq!(names(&out), ["all", "d", "part-1"]);
+    assert_eq!(names(&out.join("d")), ["a b", "closed", "hard", "root"]);
+    assert_eq!(names(&out.join("d/a b")), ["empty", "line\n2"]);
+    assert_eq!(fs::read_to_string(out.join("all")).expect("kept"), "one\nthree\n");
+    assert_eq!(fs::read_to_string(out.join("d/closed")).expect("kept"), "two\n");
+    // A second copy meets the link of the first, and leaves what is behind it alone.
+    let told = cluster.starling(&["job", "fetch", &id, "-o", "out"]).ok().stderr;
+    assert!(told.contains("'root' stays a link"), "{told}");
+    cluster.down();
 }
 
 #[test]

@@ -240,6 +240,9 @@ pub async fn copy(
         let target = Target { dir, to: &to, form, written: &written, checksum };
         match fetch_from(client, &sources, object, target, &mut silent).await {
             Ok(fetched) => {
+                for note in &fetched.notes {
+                    say(&format!("warning: output '{file}': {note}"));
+                }
                 if let Some(why) = fetched.why_left_out(dir, &written) {
                     outcome.unwritten.push((wanted.clone(), why));
                 }
@@ -305,6 +308,8 @@ struct Fetched {
     placed: Vec<PathBuf>,
     /// Places that another output has taken in this copy.
     left_out: Vec<PathBuf>,
+    /// What is odd about the output.
+    notes: Vec<String>,
 }
 
 impl Fetched {
@@ -357,7 +362,8 @@ impl Target<'_> {
             OutputForm::File | OutputForm::Files => files.placed.clone(),
         };
         let shown = shown.into_iter().map(size).collect();
-        Ok(Fetched { shown, placed: files.placed, left_out: files.left_out })
+        let unpack::Unpacked { placed, left_out, notes } = files;
+        Ok(Fetched { shown, placed, left_out, notes })
     }
 }
 

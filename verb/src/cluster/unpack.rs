@@ -14,6 +14,8 @@ pub(super) struct Unpacked {
     pub(super) placed: Vec<PathBuf>,
     /// The places that were taken; their files were left out.
     pub(super) left_out: Vec<PathBuf>,
+    /// One line for each odd entry of the archive.
+    pub(super) notes: Vec<String>,
 }
 
 /// Puts the files of an archive in their places: those of a directory below `to`, those of a
@@ -30,16 +32,17 @@ pub(super) fn place(
     let scratch = tempfile::Builder::new().prefix(".starling-part-").tempdir_in(dir)?;
     let whole = scratch.path().join("whole");
     fs::create_dir(&whole)?;
-    let files = unpack(BufReader::new(File::open(archive)?), &whole, Modes::Umask)?;
+    let executor::archive::Unpacked { files, notes, .. } =
+        unpack(BufReader::new(File::open(archive)?), &whole, Modes::Umask)?;
     let base = if form == OutputForm::Directory { to } else { dir };
-    let mut unpacked = Unpacked::default();
+    let mut unpacked = Unpacked { notes, ..Unpacked::default() };
     if form == OutputForm::Directory && fs::symlink_metadata(to).is_err() {
         fs::rename(&whole, to)?;
         unpacked.placed = files.iter().map(|file| to.join(file)).collect();
         return Ok(unpacked);
     }
     if form == OutputForm::Directory {
-        make_directories(&whole, to)?;
+        make_directories(&whole, to, Path::new(""))?;
     }
     for file in files {
         let place = base.join(&file);
@@ -47,8 +50,9 @@ pub(super) fn place(
             unpacked.left_out.push(place);
             continue;
         }
-        if let Some(parent) = place.parent() {
-            fs::create_dir_all(parent)?;
+        if let Some(parent) = file.parent() {
+            no_link_out(base, parent)?;
+            fs::create_dir_all(base.join(parent))?;
         }
         fs::rename(whole.join(&file), &place)?;
         unpacked.placed.push(place);
@@ -57,12 +61,32 @@ pub(super) fn place(
 }
 
 /// Makes the directories below `from` also below `to`, where they may exist.
-fn make_directories(from: &Path, to: &Path) -> io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
+fn make_directories(from: &Path, to: &Path, inside: &Path) -> io::Result<()> {
+    no_link_out(to, inside)?;
+    fs::create_dir_all(to.join(inside))?;
+    for entry in fs::read_dir(from.join(inside))? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            make_directories(&entry.path(), &to.join(entry.file_name()))?;
+            make_directories(from, to, &inside.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a directory below `base` that is behind a link out of `base`. An earlier copy may have
+/// made that link, so what it leads to is not meant.
+fn no_link_out(base: &Path, inside: &Path) -> io::Result<()> {
+    let mut above = base.to_owned();
+    for part in inside {
+        above.push(part);
+        let is_link = fs::symlink_metadata(&above).is_ok_and(|it| it.is_symlink());
+        let leads_in = || {
+            let behind = fs::canonicalize(&above)?;
+            io::Result::Ok(behind.starts_with(fs::canonicalize(base)?))
+        };
+        if is_link && !leads_in().unwrap_or(false) {
+            let text = format!("'{}' is a link that leads out of it", above.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
     }
     Ok(())
@@ -70,6 +94,8 @@ fn make_directories(from: &Path, to: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     /// An archive of the files of a directory.
@@ -101,6 +127,31 @@ mod tests {
         let read = |name: &str| fs::read_to_string(to.join(name)).expect(name);
         assert_eq!([read("main.c"), read("deep/y")], ["mine", "mine too"]);
         assert_eq!([read("main.o"), read("deep/x")], ["new", "x"]);
+    }
+
+    /// An earlier copy may have brought a link that leads out of the directory.
+    #[test]
+    fn nothing_is_written_through_a_link_that_leads_out() {
+        let root = tempfile::tempdir().expect("there is room");
+        let archive = archive(root.path(), &[("deep/x", "new"), ("y", "new")]);
+        let (to, other) = (root.path().join("src"), root.path().join("other"));
+        fs::create_dir(&to).expect("there is room");
+        fs::create_dir(&other).expect("there is room");
+        fs::write(other.join("x"), "mine").expect("there is room");
+        symlink(&other, to.join("deep")).expect("there is room");
+        symlink(other.join("x"), to.join("y")).expect("there is room");
+        for form in [OutputForm::Directory, OutputForm::Files] {
+            let placed = place(&archive, form, &to, &to, |_| false).expect_err("a link");
+            assert!(placed.to_string().contains("deep' is a link"), "{placed}");
+            assert_eq!(fs::read_to_string(other.join("x")).expect("it is there"), "mine");
+        }
+        fs::remove_file(to.join("deep")).expect("ours");
+        fs::create_dir(to.join("real")).expect("there is room");
+        symlink("real", to.join("deep")).expect("there is room");
+        place(&archive, OutputForm::Directory, &to, &to, |_| false).expect("it leads in");
+        assert_eq!(fs::read_to_string(to.join("real/x")).expect("it is there"), "new");
+        assert_eq!(fs::read_to_string(to.join("y")).expect("it replaced the link"), "new");
+        assert_eq!(fs::read_to_string(other.join("x")).expect("it is there"), "mine");
     }
 
     #[test]

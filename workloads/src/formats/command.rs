@@ -12,6 +12,7 @@ use crate::formats::toml_file::table::{Body, ExternalFileUse, InputFile, OutputF
 use crate::formats::toml_file::{Fault, Located};
 use crate::graph::Graph;
 use crate::graph::needs::Needs;
+use crate::graph::notice::Notice;
 
 /// The place where requests are described.
 const NEEDS_HINT: &str = "docs/resources.md describes requests";
@@ -50,6 +51,8 @@ pub struct CommandOptions {
     pub crash_limit: u32,
     /// 0: none.
     pub time_limit_ns: u64,
+    /// The signal that the command gets before an end.
+    pub notice: Option<Notice>,
     /// Default: the program's name.
     pub name: Option<String>,
     pub cwd: Option<String>,
@@ -238,7 +241,7 @@ fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<Task
     (table.priority, table.time_request_ns) = (options.priority, options.time_request_ns);
     table.retries = options.retries;
     table.crash_limit = options.crash_limit;
-    table.time_limit_ns = options.time_limit_ns;
+    (table.time_limit_ns, table.notice) = (options.time_limit_ns, options.notice);
     table.cwd.clone_from(&options.cwd);
     table.env.clone_from(&options.env);
     table.stdin = options.stdin.clone().map(Located::nowhere);

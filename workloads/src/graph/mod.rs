@@ -7,6 +7,7 @@ pub(crate) mod info;
 pub(crate) mod job_options;
 pub(crate) mod layout;
 pub(crate) mod needs;
+pub(crate) mod notice;
 pub mod quantity;
 mod urgency;
 

@@ -24,7 +24,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Has nodes transfer their tasks, records and results to the others, and leave the cluster.
-pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duration>) -> Done {
+/// `by`: when tasks with a signal are killed and run elsewhere.
+pub(crate) fn drain(
+    context: &Context,
+    nodes: &[NodeId],
+    by: Option<Duration>,
+    timeout: Option<Duration>,
+) -> Done {
+    let by_ns = by.map_or(0, |by| units::now_ns().saturating_add(by.as_nanos() as u64));
+
     verb::block_on(async {
         let client = context.connect().await?;
         for node in nodes {
@@ -39,7 +47,7 @@ pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duratio
         }
         let deadline = timeout.map(|timeout| tokio::time::Instant::now() + timeout);
         for node in nodes {
-            client.raw().propose(leave(*node)).await?;
+            client.raw().propose(leave(*node, by_ns)).await?;
         }
         for node in nodes {
             let (mut has_room, mut was_down) = (true, false);
@@ -57,7 +65,7 @@ pub(crate) fn drain(context: &Context, nodes: &[NodeId], timeout: Option<Duratio
                 }
                 if phase == Some(wire::MemberPhase::Up) {
                     // The node failed meanwhile, and has returned like any other node.
-                    client.raw().propose(leave(*node)).await?;
+                    client.raw().propose(leave(*node, by_ns)).await?;
                 }
                 let is_down = phase == Some(wire::MemberPhase::Down);
                 let was_down = std::mem::replace(&mut was_down, is_down);
@@ -137,8 +145,8 @@ fn check_is_there(map: &wire::ClusterMap, node: NodeId) -> Result<(), Failure> {
     }
 }
 
-fn leave(node: NodeId) -> map_command::Body {
-    map_command::Body::Leave(wire::MemberLeave { node: node.0 })
+fn leave(node: NodeId, by_ns: u64) -> map_command::Body {
+    map_command::Body::Leave(wire::MemberLeave { node: node.0, by_ns })
 }
 
 /// The objects of a leaving node that other nodes do not have yet.

@@ -87,6 +87,10 @@ pub(crate) struct SubmitArgs {
     /// A task that takes longer is killed and fails
     #[arg(long, value_name = "DURATION", conflicts_with = "file")]
     time_limit: Option<Timespan>,
+    /// The command gets signal S this long before its time limit or its node ends, and at once when
+    /// its node is drained, such as USR1@60s or TERM; once in each attempt [default: none]
+    #[arg(long, value_name = "S@TIME", conflicts_with_all = ["file", "function"])]
+    signal: Option<workloads::Notice>,
     /// Cancel the job when more than N tasks have failed [default: never]
     #[arg(long, value_name = "N")]
     max_fails: Option<u64>,
@@ -313,6 +317,7 @@ fn graph(context: &Context, args: &SubmitArgs, array: Option<&str>) -> Result<Gr
         function: args.function.clone(),
         retries: args.retries,
         time_limit_ns: args.time_limit.map_or(0, |limit| limit.0.as_nanos() as u64),
+        notice: args.signal,
         ..workloads::CommandOptions::default()
     };
     Ok(Graph::command(args.command.clone(), &options)?)

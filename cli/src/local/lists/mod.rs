@@ -63,6 +63,10 @@ pub(crate) struct ListArgs {
     /// Further attempts after a failed one
     #[arg(long, value_name = "N", default_value_t = 0)]
     retries: u32,
+    /// Each command gets signal S this long before its node ends, such as USR1@60s or TERM
+    /// [default: none]
+    #[arg(long, value_name = "S@TIME")]
+    signal: Option<workloads::Notice>,
     /// Nodes that each command holds at once, whole ones; --nodes is the size of the cluster
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=TASK_NODES_MAX))]
     task_nodes: Option<u32>,
@@ -82,6 +86,7 @@ impl ListArgs {
             ("--tag", self.tag),
             ("--keep-order", self.keep_order),
             ("--retries", self.retries > 0),
+            ("--signal", self.signal.is_some()),
             ("--task-nodes", self.task_nodes.is_some()),
             ("--dry-run", self.dry_run),
         ];
@@ -188,6 +193,7 @@ fn spec_of(program: &str, args: &ListArgs) -> Result<wire::Spec, Failure> {
         cwd: Some(cwd),
         submit_dir: here,
         retries: args.retries,
+        notice: args.signal,
         nodes: args.task_nodes.unwrap_or(0),
         ..CommandOptions::default()
     };

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use proto::{NodeId, Span, wire};
 use resources::{Fit, Request, Totals, class_of_bytes};
 
+use crate::holder::life::notices::notice_of;
 use crate::holder::life::{Life, time_request};
 use crate::holder::queues::ready_queue::PLAIN;
 use crate::holder::slots::{Need, Slots};
@@ -33,20 +34,22 @@ pub(crate) fn class_of(spec: &wire::Spec) -> u64 {
         _ => (&spec.nodes.to_le_bytes()[..], OF_GANG),
     };
     let numbered = |bytes: &[u8]| OF_REQUEST | of_gang | class_of_bytes(bytes).0 & !OF_GANG;
-    match (spec.request.is_empty(), spec.time_request_ns) {
+    let (time, moves) = (time_request(spec).0, notice_of(spec).is_some());
+    match (spec.request.is_empty(), time) {
         (true, 0) if nodes.is_empty() => u64::from(spec.cpus.max(1)),
         (false, 0) if nodes.is_empty() => numbered(&spec.request),
         (..) => {
             let cpus = if spec.request.is_empty() { spec.cpus.max(1) } else { 0 };
-            let time = time_request(spec).0.to_le_bytes();
-            numbered(&[&spec.request[..], &cpus.to_le_bytes(), &time, nodes].concat())
+            let (cpus, time) = (cpus.to_le_bytes(), time.to_le_bytes());
+            let moves = if moves { &[1][..] } else { &[] };
+            numbered(&[&spec.request[..], &cpus, &time, nodes, moves].concat())
         }
     }
 }
 
 /// The class by which a task is queued: tasks without a request share one queue.
 pub(crate) fn queue_class_of(spec: &wire::Spec) -> u64 {
-    match spec.request.is_empty() && spec.time_request_ns == 0 && spec.nodes <= 1 {
+    match spec.request.is_empty() && time_request(spec) == Span::ZERO && spec.nodes <= 1 {
         true => PLAIN,
         false => class_of(spec),
     }
@@ -58,6 +61,8 @@ pub(crate) struct Class {
     pub(crate) request: Request,
     /// The time request; zero without one.
     pub(crate) time: Span,
+    /// Its tasks are moved when their node is drained.
+    moves: bool,
     /// Prepared for this node; `None`: it never fits here.
     pub(crate) fit: Option<Fit>,
     /// For each kind of node of the map: whether the request fits an empty one.
@@ -65,17 +70,21 @@ pub(crate) struct Class {
 }
 
 impl Class {
-    pub(crate) fn new(request: Request, time: Span, slots: &Slots, homes: &Homes) -> Self {
+    fn new(request: Request, (time, moves): (Span, bool), slots: &Slots, homes: &Homes) -> Self {
         // Records of earlier versions were not checked when they were spawned.
         let is_whole = request.has_whole_cpus();
         let fit = slots.resolve(&request).filter(|_| is_whole);
         let kinds = homes.kinds().iter().map(|kind| is_whole && kind.fits(&request)).collect();
-        Self { request, time, fit, kinds }
+        Self { request, time, moves, fit, kinds }
     }
     /// The needs on this node; never, if the rest of its life is too short.
     pub(crate) fn need(&self, life: Life) -> Need<'_> {
-        let fit = self.fit.as_ref().filter(|_| life.fits(self.time));
+        let fit = self.fit.as_ref().filter(|_| self.is_admitted(life));
         fit.map_or(Need::Never, Need::Fit)
+    }
+    /// Whether its tasks may start here as far as the life of this node is concerned.
+    pub(crate) fn is_admitted(&self, life: Life) -> bool {
+        life.admits(self.time, self.moves)
     }
     pub(crate) fn fits_kind(&self, kind: usize) -> bool {
         self.kinds.get(kind).copied().unwrap_or(false)
@@ -117,12 +126,14 @@ impl Classes {
             known.retain(|&class, _| keep(class));
         }
         let Some(request) = work.request() else { return };
-        known.insert(class, Class::new(request, work.time_request(), slots, homes));
+        let limits = (work.time_request(), notice_of(&work.spec).is_some());
+        known.insert(class, Class::new(request, limits, slots, homes));
     }
     /// The offers in the map have changed.
     pub(crate) fn rematch(&mut self, slots: &Slots, homes: &Homes) {
         for class in self.0.iter_mut().flat_map(|known| known.values_mut()) {
-            *class = Class::new(class.request.clone(), class.time, slots, homes);
+            let limits = (class.time, class.moves);
+            *class = Class::new(class.request.clone(), limits, slots, homes);
         }
     }
 }

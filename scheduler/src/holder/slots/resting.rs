@@ -62,7 +62,7 @@ impl Scheduler {
     pub(crate) fn seat_returning(&mut self, out: &mut Out) {
         let Some(waiting) = self.holder.returning.take() else { return };
         let mut left: VecDeque<AttemptKey> = VecDeque::new();
-        for (task, attempt) in waiting {
+        for (task, attempt) in *waiting {
             let running = self.holder.running.get(&task);
             if running.is_none_or(|it| it.attempt != attempt || !it.rests()) {
                 continue; // It has ended.
@@ -77,7 +77,7 @@ impl Scheduler {
             }
         }
         if !left.is_empty() {
-            self.holder.returning = Some(left);
+            self.holder.returning = Some(Box::new(left));
         }
     }
 }

@@ -56,8 +56,7 @@ pub(crate) struct Staged {
     pub(crate) complete: bool,
     /// The state of the task's request to start, if the task needs one.
     pub(crate) start_permission: StartPermission,
-    /// How often the request timed out.
-    pub(crate) late: u32,
+    pub(crate) late: u32, // How often the request timed out.
     /// The task's slots and claim, while the task waits for the answer.
     pub(crate) seat: Option<Seat>,
     /// Its inputs that are here and pinned.
@@ -174,8 +173,8 @@ impl Scheduler {
         self.drop_expired(out);
         self.holder.check_reservation();
         self.seat_returning(out);
-        self.tend_gangs(now, out);
-        self.seat_returning(out); // With what gangs have freed for them.
+        self.tend_gangs(now, out); // It may free seats for them.
+        self.seat_returning(out);
         self.fill_slots(now, out);
         self.return_aside();
         self.requeue_staged(now, out);

@@ -446,6 +446,13 @@ impl Ledger {
         }
     }
 
+    /// The attempt that ran here was moved.
+    pub(crate) fn replace_moved(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
+        if self.cell(task).is_some_and(|cell| cell.attempt == attempt) {
+            self.replace_ready(task, RetryReason::Moved, out);
+        }
+    }
+
     /// A home asks for credits that it expects. If this node still knows another home of the child,
     /// it does not answer. It sends the credits to the asker once it knows the new home.
     pub(crate) fn on_credit_query(

@@ -416,7 +416,8 @@ impl Cluster<'_, '_> {
                 | Effect::Variable { .. }
                 | Effect::VariablesForgotten { .. }
                 | Effect::VariableSet { .. }
-                | Effect::GoesOn { .. } => {}
+                | Effect::GoesOn { .. }
+                | Effect::Notice { .. } => {}
                 Effect::TurnAnswer { .. } => {} // No task of a study spawns others.
                 Effect::Kill { task, attempt } => {
                     if let Some(run) = self.machines[index].running.remove(&(task, attempt)) {

@@ -45,6 +45,7 @@ const FORMS: &[(&str, &str)] = &[
     ("retries", "write retries = 2"),
     ("crash_limit", "write crash_limit = 5, \"never-restart\" or \"unlimited\""),
     ("time_limit", "write time_limit = \"60s\""),
+    ("signal", "write signal = \"USR1@60s\""),
     ("data_load", "write data_load = \"clocked\" or \"unclocked\""),
     ("file", "write file = \"name.txt\""),
     ("as", "write as = \"name.txt\""),

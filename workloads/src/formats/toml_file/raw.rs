@@ -11,6 +11,7 @@ use super::{Fault, Located, diagnostics};
 use crate::formats::error::Problem;
 use crate::graph::crash_limit::CrashLimit;
 use crate::graph::job_options::{self, JobOptions};
+use crate::graph::notice::Notice;
 
 pub(super) fn parse(text: &str) -> Result<RawFile, Fault> {
     toml::from_str(text).map_err(|error| {
@@ -125,6 +126,7 @@ pub(super) struct RawTask {
     pub(super) retries: Option<Spanned<i64>>,
     pub(super) crash_limit: Option<CrashLimit>,
     pub(super) time_limit: Option<Spanned<String>>,
+    pub(super) signal: Option<Notice>,
 }
 
 /// An amount: a number or a text such as "2GiB" or "all".

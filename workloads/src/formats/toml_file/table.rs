@@ -14,6 +14,7 @@ use super::raw::{AmountText, Pairs, RawInput, RawInputs, RawOutput, RawTask, loc
 use super::{Fault, Located};
 use crate::graph::crash_limit::CrashLimit;
 use crate::graph::needs::{Needs, Requested};
+use crate::graph::notice::Notice;
 use crate::graph::quantity::{parse_duration_ns, parse_size_bytes};
 
 /// A task, or an array of tasks with texts that contain `{i}`.
@@ -45,6 +46,8 @@ pub(crate) struct TaskTable {
     pub(crate) retries: u32,
     pub(crate) crash_limit: u32,
     pub(crate) time_limit_ns: u64,
+    /// Of a command.
+    pub(crate) notice: Option<Notice>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -107,6 +110,7 @@ impl TaskTable {
             retries: 0,
             crash_limit: 0,
             time_limit_ns: 0,
+            notice: None,
         }
     }
 
@@ -166,9 +170,6 @@ impl TaskTable {
             env: raw.env.0.into_iter().map(|(name, value)| (name, value.value)).collect(),
             cwd: raw.cwd.map(|cwd| cwd.into_inner()),
             stdin: raw.stdin.map(located),
-            stdout: String::new(),
-            stderr: String::new(),
-            values: BTreeMap::new(),
             requested,
             priority,
             nodes,
@@ -176,8 +177,10 @@ impl TaskTable {
             retries: count(raw.retries, "retries", 0, u32::MAX)?,
             crash_limit: raw.crash_limit.map_or(0, |CrashLimit(limit)| limit),
             time_limit_ns: parse(raw.time_limit, parse_duration_ns)?,
-            name,
+            notice: raw.signal,
+            ..Self::bare(&name.value, Body::Noop)
         };
+        table.name = name;
         if let Body::Function(call) = &table.body {
             call.check_size(&table.name)?;
             table.check_one_node()?;
@@ -254,6 +257,7 @@ impl TaskTable {
                 return Err(Fault::task(output.file.at, &told, reason).with_hint(hint));
             }
         }
+        self.check_notice(&told)?;
         self.check_placeholders(&told)
     }
 
@@ -273,6 +277,24 @@ impl TaskTable {
         [&mut self.stdout, &mut self.stderr].into_iter().for_each(pad);
         if let Body::Command(argv) = &mut self.body {
             argv.iter_mut().for_each(pad);
+        }
+    }
+
+    /// Only a command can handle a signal, and it must have time for it.
+    fn check_notice(&self, told: &str) -> Result<(), Fault> {
+        let Some(notice) = self.notice else { return Ok(()) };
+        let refused =
+            |reason: &str, hint: &str| Err(Fault::task(self.name.at, told, reason).with_hint(hint));
+        if !matches!(self.body, Body::Command(_)) {
+            let hint = "leave out the signal, or write a command";
+            return refused("only a command gets a signal", hint);
+        }
+        match self.time_limit_ns > 0 && notice.before_ns() >= self.time_limit_ns {
+            true => {
+                let hint = "write a shorter time after the @, or a longer time limit";
+                refused("the signal would come when the command starts", hint)
+            }
+            false => Ok(()),
         }
     }
 

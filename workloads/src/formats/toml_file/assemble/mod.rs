@@ -452,6 +452,7 @@ impl<'t> Assembly<'t> {
             stdout: table.stdout.clone(),
             stderr: table.stderr.clone(),
             submit_dir: path_text(self.directory),
+            notice: table.notice.map(|notice| Box::new(notice.to_wire())),
         })
     }
 

@@ -1,10 +1,13 @@
 //! The rest of a node's life: a task with a time request starts only where it can end.
 
+pub(crate) mod notices;
+
 use proto::{Attempt, NodeId, Span, TaskId, Time, wire};
 use resources::EndOfLife;
 
 use crate::Scheduler;
 use crate::holder::Holder;
+use crate::holder::life::notices::notice_of;
 use crate::holder::queues::classes::Class;
 use crate::holder::start_permission::StartPermission;
 use crate::holder::task::Work;
@@ -18,15 +21,29 @@ const CLOCKS_APART_MAX: Span = Span::from_millis(1000);
 pub(crate) struct Life {
     now: Time,
     end: Option<EndOfLife>,
+    /// This node is drained: tasks that would be moved at once do not start here.
+    leaves: bool,
 }
 
 impl Life {
     pub(crate) fn new(end: Option<EndOfLife>) -> Self {
-        Self { now: Time::ZERO, end }
+        Self { now: Time::ZERO, end, leaves: false }
     }
     /// Whether a task of this length that starts now ends before the margin.
     pub(crate) fn fits(self, length: Span) -> bool {
         length == Span::ZERO || self.end.is_none_or(|end| end.fits(self.now.0, length.0))
+    }
+    /// Whether a task may start. `moves`: it gets a signal and is moved when this node is drained.
+    pub(crate) fn admits(self, length: Span, moves: bool) -> bool {
+        !(moves && self.leaves) && self.fits(length)
+    }
+    pub(crate) fn leaves(self) -> bool {
+        self.leaves
+    }
+    /// When an attempt is told of the end of this node.
+    pub(crate) fn notice_at(self, notice: &wire::Notice) -> Option<Time> {
+        let stops_ns = self.end?.stops_at_ns();
+        Some(Time(stops_ns.saturating_sub(notice.before_ns)))
     }
     /// The time from which on a task of this length does not start here any more.
     fn expiry(self, length: Span) -> Option<Time> {
@@ -36,10 +53,11 @@ impl Life {
 }
 
 /// The time request by which a task is matched: rounded up by at most 1/64, so that learned times
-/// do not make a class of each task.
+/// do not make a class of each task. A task with a signal starts only where the signal is not due.
 pub(crate) fn time_request(spec: &wire::Spec) -> Span {
     const BITS: u32 = 7;
-    let exact = spec.time_request_ns;
+    let before_ns = notice_of(spec).map_or(0, |notice| notice.before_ns.max(1));
+    let exact = spec.time_request_ns.max(before_ns);
     let low = (u64::BITS - exact.leading_zeros()).saturating_sub(BITS);
     let step = 1_u64 << low;
     Span(exact.checked_next_multiple_of(step).unwrap_or(u64::MAX))
@@ -52,7 +70,14 @@ impl Holder {
     }
     /// Whether the task can still end here.
     pub(crate) fn life_fits(&self, work: &Work) -> bool {
-        self.life.fits(work.time_request())
+        self.life.admits(work.time_request(), notice_of(&work.spec).is_some())
+    }
+    /// This node is drained.
+    pub(crate) fn leave(&mut self) {
+        self.life.leaves = true;
+    }
+    pub(crate) fn life(&self) -> Life {
+        self.life
     }
     /// The next time at which some class can no longer end here.
     pub(crate) fn next_expiry(&self) -> Option<Time> {
@@ -68,7 +93,7 @@ impl Holder {
     }
     /// Tasks in line that can no longer end here.
     fn expired(&self) -> Vec<(TaskId, Attempt)> {
-        let late = |class: Option<&Class>| class.is_some_and(|it| !self.life.fits(it.time));
+        let late = |class: Option<&Class>| class.is_some_and(|it| !it.is_admitted(self.life));
         let waits = self.staging.iter().filter(|(_, staged)| {
             staged.start_permission == StartPermission::NotNeeded && staged.seat.is_none()
         });
@@ -90,7 +115,7 @@ impl Scheduler {
 
     /// Tasks that can no longer end here go back to their homes.
     pub(crate) fn drop_expired(&mut self, out: &mut Out) {
-        if self.holder.life.end.is_none() {
+        if self.holder.life.end.is_none() && !self.holder.life.leaves {
             return;
         }
         for (task, attempt) in self.holder.expired() {
@@ -130,10 +155,14 @@ impl Scheduler {
         };
         let longest = offering.iter().filter_map(left).max().unwrap_or(0);
         let seconds = |ns: u64| ns as f64 / 1e9;
+        let asked_ns = match work.spec.time_request_ns {
+            0 => length.0,
+            exact => exact,
+        };
         Some(format!(
             "it asks for {:.0} s, and no node that is there lives that long: the longest has {:.0} \
              s left",
-            seconds(work.spec.time_request_ns),
+            seconds(asked_ns),
             seconds(longest)
         ))
     }

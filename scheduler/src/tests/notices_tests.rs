@@ -1,0 +1,183 @@
+//! Signals before an end: the attempts that are told, and what the end of a told command means.
+
+use proto::event::RetryReason;
+use proto::wire::message::Body;
+use proto::work::Outcome;
+use proto::{Attempt, Event, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire};
+use resources::EndOfLife;
+
+use crate::output::Out;
+use crate::tests::test_nodes;
+use crate::{LedgerRecord, Mutant, Options, Policy, Scheduler, Tuning};
+
+const BEFORE_NS: u64 = 100;
+
+/// A node of two slots beside another node. It is home of two commands; the first has a signal.
+struct Node {
+    scheduler: Scheduler,
+    out: Out,
+    launched: Vec<(TaskId, Attempt)>,
+}
+
+fn leaving(phase: wire::MemberPhase, by_ns: u64) -> crate::Homes {
+    let of = |node: u32| wire::Member { slots: 2, ..test_nodes::member(node) };
+    let mut members = vec![of(0), of(1)];
+    (members[0].phase, members[0].leaves_by_ns) = (phase as i32, by_ns);
+    test_nodes::homes(0, members, &[0, 1])
+}
+
+fn spec(notice: Option<wire::Notice>) -> wire::Spec {
+    let notice = notice.map(Box::new);
+    let command = wire::Command { argv: vec!["x".to_owned()], notice, ..Default::default() };
+    wire::Spec { body: Some(wire::spec::Body::Command(command)), ..Default::default() }
+}
+
+impl Node {
+    fn new(end: Option<EndOfLife>, mutant: Option<Mutant>) -> Self {
+        let notice = wire::Notice { signal: 10, before_ns: BEFORE_NS };
+        let task = |spec| wire::Task { spec, ..Default::default() };
+        let chunk = wire::Chunk {
+            job: 1,
+            specs: vec![spec(Some(notice)), spec(None)],
+            tasks: vec![task(0), task(1)],
+            ..Default::default()
+        };
+        let visible = wire::VisibleRecord { chunks: 1, ..Default::default() };
+        let homes = leaving(wire::MemberPhase::Up, 0);
+        let plain = test_nodes::scheduler(0, 2, Tuning::of(Policy::Mlb), homes.clone());
+        let options = Options { end, mutant, ..plain.options };
+        let mut scheduler = Scheduler::new(options, homes);
+        for record in [LedgerRecord::Chunk(chunk), LedgerRecord::Visible(visible)] {
+            let at = (PartitionId(0), JobId(1));
+            scheduler.load(Time(1), at.0, at.1, record).expect("records fit one another");
+        }
+        let mut out = Out::default();
+        scheduler.on_peer_incarnation(Time(1), NodeId(1), Incarnation(1), &mut out);
+        scheduler.resume(Time(1), &mut out);
+        let mut node = Self { scheduler, out, launched: Vec::new() };
+        node.step(2);
+        assert_eq!(node.launched.len(), 2);
+        node
+    }
+
+    fn step(&mut self, at: u64) {
+        self.scheduler.settle(Time(at), &mut self.out);
+        self.scheduler.act(Time(at), &mut self.out);
+        let launches = std::mem::take(&mut self.out.launches);
+        self.launched.extend(launches.iter().map(|launch| (launch.task, launch.attempt)));
+    }
+
+    fn drain(&mut self, at: u64, by_ns: u64) {
+        let homes = leaving(wire::MemberPhase::Leaving, by_ns);
+        self.scheduler.set_homes(Time(at), homes, &mut self.out);
+        self.step(at);
+    }
+
+    fn told(&mut self) -> Vec<(TaskId, Attempt)> {
+        self.out.notices.take().map_or_else(Vec::new, |told| *told)
+    }
+
+    fn fail(&mut self, at: u64, (task, attempt): (TaskId, Attempt)) {
+        let outcome = Outcome { error: "it ended".to_owned(), exit_code: 7, ..Default::default() };
+        self.scheduler.on_finished(Time(at), task, attempt, Box::new(outcome), &mut self.out);
+        self.step(at);
+    }
+
+    /// The reasons of further attempts.
+    fn replaced(&self) -> Vec<RetryReason> {
+        let events = self.out.events.iter();
+        let why = events.filter_map(|event| match event {
+            Event::Replaced { why, .. } => Some(*why),
+            _ => None,
+        });
+        why.collect()
+    }
+
+    /// Whether tasks were sent to the other node.
+    fn pushed(&self) -> bool {
+        self.out.reliable.iter().any(|(to, body)| *to == NodeId(1) && matches!(body, Body::Push(_)))
+    }
+}
+
+/// Returns whether a command is told once, and runs again elsewhere when it exits after that.
+pub(super) fn a_told_command_is_moved_when_it_exits(mutant: Option<Mutant>) -> bool {
+    let mut node = Node::new(None, mutant);
+    let first = node.launched[0];
+    assert!(node.told().is_empty());
+    node.drain(3, 0);
+    assert_eq!(node.told(), [first], "it alone has a signal");
+    node.step(4);
+    let once = node.told().is_empty();
+    node.fail(5, first);
+    once && node.replaced() == [RetryReason::Moved] && node.pushed()
+}
+
+#[test]
+fn a_drained_node_tells_commands_and_moves_them() {
+    assert!(a_told_command_is_moved_when_it_exits(None));
+}
+
+#[test]
+fn a_command_without_a_signal_ends_as_ever() {
+    let mut node = Node::new(None, None);
+    let second = node.launched[1];
+    node.drain(3, 1_000);
+    node.step(2_000);
+    assert!(!node.out.kills.contains(&second));
+    node.fail(2_001, second);
+    assert_eq!(node.replaced(), [RetryReason::Moved], "the first, at the deadline");
+    assert_eq!(node.launched.len(), 2, "no further attempt of the second");
+}
+
+#[test]
+fn at_the_deadline_what_was_told_is_killed_and_moved() {
+    let mut node = Node::new(None, None);
+    let first = node.launched[0];
+    node.drain(3, 50);
+    assert_eq!(node.scheduler.next_notice(), Some(Time(50)));
+    node.step(49);
+    assert!(node.out.kills.is_empty());
+    node.step(50);
+    assert_eq!(node.out.kills, [first]);
+    node.step(51);
+    assert!(node.replaced() == [RetryReason::Moved] && node.pushed());
+    assert_eq!(node.scheduler.next_notice(), None);
+}
+
+#[test]
+fn the_end_of_a_node_is_told_in_time() {
+    let mut node = Node::new(Some(EndOfLife::from_parts(1_000, 10)), None);
+    let first = node.launched[0];
+    assert_eq!(node.scheduler.next_notice(), Some(Time(1_000 - 5 - BEFORE_NS)));
+    node.step(894);
+    assert!(node.told().is_empty());
+    node.step(895);
+    assert_eq!(node.told(), [first]);
+    node.fail(900, first);
+    // The other node has no known end.
+    assert!(node.replaced() == [RetryReason::Moved] && node.pushed());
+}
+
+#[test]
+fn a_command_that_ends_before_it_is_told_ends_as_ever() {
+    let mut node = Node::new(None, None);
+    let first = node.launched[0];
+    node.fail(3, first);
+    assert!(node.replaced().is_empty());
+    node.drain(4, 50);
+    node.step(60);
+    assert!(node.told().is_empty() && node.out.kills.is_empty());
+}
+
+/// A task that waits on a node that is drained does not start there.
+#[test]
+fn a_drained_node_starts_no_command_with_a_signal() {
+    let mut node = Node::new(None, None);
+    let first = node.launched[0];
+    node.drain(3, 0);
+    node.fail(5, first);
+    for at in 6..20 {
+        node.step(at);
+    }
+    assert_eq!(node.launched.len(), 2);
+}
