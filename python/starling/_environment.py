@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import stat
 import subprocess
 import tarfile
@@ -18,6 +19,11 @@ from ._errors import ClusterError
 
 # Bytes that are read at a time.
 _CHUNK = 1 << 20
+# Seconds for the fetch of an archive on a node, and for its unpacking. A node kills a worker that
+# is not ready after 300 s.
+START_SECONDS_MAX = 290
+# Bytes of an archive: a node has to fetch and to unpack it within its limit.
+PACKED_BYTES_MAX = 8 << 30
 # Environments that stay on a node beside those in use.
 KEPT_MAX = 8
 # Caches of Python, which change without a change of the modules.
@@ -27,40 +33,68 @@ _PATH_LINE = re.compile(r"(/[^\n\x00]*)")
 
 # Runs on a node before the start of Python: $0 is the program, the arguments follow.
 # The node's program is the parent of this one. The lock at descriptor 15 stays with the runtime.
+# A fetched archive stays until it is unpacked, so a start that was too late helps the next one.
+# The few files of locks are for all names: the first two digits choose one.
 _UNPACK = r"""
 set -e
 name=@DIGEST@
 root="${STARLING_WORKER_OBJECTS%/*}/environments"
 place="$root/$name"
+work="$root/.new-$name"
 fail() {
     echo "the environment $name on node n$STARLING_NODE: $1" >&2
     exit 1
 }
-for tool in flock tar gzip; do
+end_of() { echo $1 | tail -c 200; }
+limited() {
+    left=$((@LIMIT@ - SECONDS))
+    timeout --foreground $((left > 1 ? left : 1)) "$@"
+}
+lock_of() { echo "$root/.locks/${1%"${1#??}"}"; }
+for tool in flock tar gzip timeout; do
     command -v $tool >/dev/null || fail "the program $tool is missing; install it there"
 done
-mkdir -p "$root" || fail "$root cannot be made"
-exec 14>>"$root/lock"
-flock 14
+mkdir -p "$root/.locks" || fail "$root cannot be made"
+exec 14>>"$(lock_of $name)"
+flock -w @LIMIT@ 14 || fail "another start has not unpacked it in @LIMIT@ s, which is the limit"
 if [ ! -e "$place/.starling-ready" ]; then
     starling=/proc/$PPID/exe
-    rm -rf "$place" "$root/new"
-    job=$("$starling" kv lookup "environment/$name" 2>/dev/null) ||
-        fail "the cluster has it no more; a new starling.Environment puts it again"
-    said=$("$starling" -q job fetch --output "$root/new/got" "$job" 2>&1 >/dev/null) ||
-        fail "job $job does not give it ($(echo $said)); see 'starling job info $job'"
-    mkdir -p "$root/new/tree"
-    said=$(tar -xzf "$root/new/got/$name" -C "$root/new/tree" 2>&1) ||
-        fail "it cannot be unpacked: $(echo $said | tail -c 200)"
-    mv "$root/new/tree" "$place"
-    rm -rf "$root/new"
+    rm -rf "$place" "$work/tree"
+    if [ ! -e "$work/fetched" ]; then
+        rm -rf "$work"
+        mkdir "$work"
+        code=0
+        job=$(limited "$starling" kv lookup "environment/$name" 2>"$work/said") || code=$?
+        [ $code -ne 1 ] ||
+            fail "the cluster has it no more; a new starling.Environment puts it again"
+        [ $code -eq 0 ] ||
+            fail "its key cannot be read, exit code $code: $(end_of "$(cat "$work/said")")"
+        said=$(limited "$starling" -q job fetch --output "$work/got" "$job" 2>&1 >/dev/null) || {
+            [ $? -ne 124 ] || fail "it was not fetched in @LIMIT@ s, which is the limit"
+            fail "job $job does not give it ($(echo $said)); see 'starling job info $job'"
+        }
+        mv "$work/got/$name" "$work/archive"
+        touch "$work/fetched"
+    fi
+    mkdir "$work/tree"
+    said=$(limited tar -xzf "$work/archive" -C "$work/tree" 2>&1) || {
+        [ $? -ne 124 ] || fail "it was not unpacked in @LIMIT@ s, which is the limit"
+        rm -rf "$work"
+        fail "it cannot be unpacked: $(end_of "$said")"
+    }
+    mv "$work/tree" "$place"
     if [ -x "$place/bin/conda-unpack" ]; then
         "$place/bin/python" "$place/bin/conda-unpack" >/dev/null || fail "conda-unpack has failed"
     fi
     touch "$place/.starling-ready"
+    rm -rf "$work"
     ls -t "$root" | tail -n +@KEPT@ | while read -r old; do
         [ "$old" = "$name" ] || [ ! -e "$root/$old/.starling-ready" ] ||
-            flock -n "$root/$old/.starling-ready" rm -rf "$root/$old" || true
+            flock -n "$(lock_of $old)" flock -n "$root/$old/.starling-ready" rm -rf "$root/$old" ||
+            true
+    done
+    for old in "$root"/.new-*; do
+        [ ! -e "$old" ] || flock -n "$(lock_of "${old##*/.new-}")" rm -rf "$old" || true
     done
 fi
 touch "$place"
@@ -72,9 +106,15 @@ exec 14>&-
 # The environment has a Python. That of a venv is a link to one outside.
 _OWN_PYTHON = r"""
 export PATH="$place/bin:$PATH" VIRTUAL_ENV="$place"
-if [ ! -x "$place/bin/python" ]; then
-    base=$(readlink -f "$place/bin/python" || readlink "$place/bin/python")
-    python=$(PATH="${PATH#*:}" command -v python@VERSION@) ||
+fits() {
+    said=$("$1" -I -S -c 'import sys; print("%d.%d." % sys.version_info[:2])' 2>/dev/null) ||
+        return 1
+    case "$said" in "@VERSION@".*) ;; *) return 1 ;; esac
+}
+if ! fits "$place/bin/python"; then
+    base="$place/bin/python"
+    base=$(readlink -f "$base" || readlink "$base" || echo "$base")
+    python=$(PATH="${PATH#*:}" command -v python@VERSION@) && fits "$python" ||
         fail "it needs Python @VERSION@ as $base; install it there, or pack an environment of conda"
     ln -sf "$python" "$place/bin/python"
     [ ! -e "$place/pyvenv.cfg" ] || sed -i "s|^home *=.*|home = ${python%/*}|" "$place/pyvenv.cfg"
@@ -130,6 +170,7 @@ class Environment:
         """The lines of bash before the start of Python."""
         text = _UNPACK + (_OWN_PYTHON if self._has_python else _MODULES)
         text = text.replace("@DIGEST@", self.digest).replace("@VERSION@", self._version)
+        text = text.replace("@LIMIT@", str(START_SECONDS_MAX))
         return text.replace("@KEPT@", str(KEPT_MAX + 1)) + "set +e\n" + prologue
 
     def _argv(self, python, prologue):
@@ -148,16 +189,26 @@ class Environment:
         if before is None or starling.run("job", "info", before, is_asked=True) is None:
             with tempfile.TemporaryDirectory(prefix="starling-environment-") as folder:
                 file = os.path.join(folder, "archive")
-                if self.path.is_dir():
-                    self.pack(file)
-                else:
-                    os.symlink(self.path, file)
+                self._archive(file)
                 command = ["submit", "--json", "--wait", "--name", "environment %s" % self.path.name]
                 command += ["--upload", file, "--out", name, "--", "cp", "archive", name]
                 job = json.loads(starling.run(*command))["job"]
             starling.run("kv", "insert", key, job)
         with self._lock:
             self._put_to.add(directory)
+
+    def _archive(self, file):
+        """Writes what is uploaded, and refuses a content that has another name by now."""
+        if self.path.is_dir():
+            self.pack(file)
+            found = tree_digest(self.path)
+        else:
+            _check_size(self.path, os.stat(self.path).st_size)
+            shutil.copyfile(self.path, file)
+            found = _file_digest(file)
+        if found != self.digest:
+            text = "%s has changed since its name was found; make its Environment or Runtime again"
+            raise ValueError(text % self.path)
 
     def __reduce__(self):
         # In a call the path may not exist.
@@ -248,11 +299,20 @@ def pack(root, output):
         entry.uname = entry.gname = ""
         return entry
 
-    with gzip.GzipFile(os.fspath(output), "wb", compresslevel=1, mtime=0) as compressed:
-        with tarfile.open(fileobj=compressed, mode="w|", bufsize=_CHUNK) as archive:
-            for path, _ in entries(root):
-                name = str(path.relative_to(root))
-                archive.add(path, name, recursive=False, filter=plain)
+    with open(output, "wb") as file:
+        with gzip.GzipFile("", "wb", fileobj=file, compresslevel=1, mtime=0) as compressed:
+            with tarfile.open(fileobj=compressed, mode="w|", bufsize=_CHUNK) as archive:
+                for path, _ in entries(root):
+                    name = str(path.relative_to(root))
+                    archive.add(path, name, recursive=False, filter=plain)
+                    _check_size(root, file.tell())
+        _check_size(root, file.tell())
+
+
+def _check_size(path, size):
+    if size > PACKED_BYTES_MAX:
+        text = "the environment %s is too large: its archive has more than %d bytes"
+        raise ValueError(text % (path, PACKED_BYTES_MAX))
 
 
 def _archive_has_python(path):

@@ -226,15 +226,7 @@ class Future(concurrent.futures.Future):
         return self._client._cancel(self, kill)
 
     def _cancelled_here(self):
-        if not super().cancel():
-            return False
-        # As `set_running_or_notify_cancel`, but it may happen here and in the dispatcher at once.
-        with self._condition:
-            if self._state == "CANCELLED":
-                self._state = "CANCELLED_AND_NOTIFIED"
-                for waiter in self._waiters:
-                    waiter.add_cancelled(self)
-        return True
+        return cancel_and_notify(self)
 
     # Pickling, waiting, showing.
 
@@ -345,6 +337,19 @@ class PumpedEvent(threading.Event):
         if not self.is_set():
             self.pump(self.is_set, timeout)
         return self.is_set()
+
+
+def cancel_and_notify(future):
+    """Cancels a future that never runs here, and wakes its waiters."""
+    if not concurrent.futures.Future.cancel(future):
+        return False
+    # As `set_running_or_notify_cancel`, but several threads may do it at once.
+    with future._condition:
+        if future._state == "CANCELLED":
+            future._state = "CANCELLED_AND_NOTIFIED"
+            for waiter in future._waiters:
+                waiter.add_cancelled(future)
+    return True
 
 
 def first_failure(skipped, end):

@@ -14,7 +14,7 @@ import threading
 from . import _pickling
 from ._client import _executors, _name_of, client_or_cluster
 from ._errors import CallFailed, DependencyError
-from ._future import Future
+from ._future import Future, cancel_and_notify
 from ._options import Options
 
 # What executorlib calls otherwise.
@@ -121,13 +121,16 @@ class Executor(concurrent.futures.Executor):
 
     def _start(self, options, fn, args, kwargs):
         """The future of a call, which is submitted once the values of other libraries are there."""
-        args, kwargs = self._own(args), self._own(kwargs)
+        try:
+            args, kwargs = self._own(args), self._own(kwargs)
+        except InputFailed as failed:
+            return Known(error=failed.args[0])
         waits = list(_foreign(self._client, (args, kwargs)))
         if not waits:
             future = self._client._submit(options, fn, args, kwargs)
             future._raises = _as_there
             return future
-        return Later(waits, lambda: self._start(options, fn, self._own(args), self._own(kwargs)))
+        return Later(waits, lambda: self._start(options, fn, args, kwargs))
 
     def _own(self, part):
         """The same arguments with futures of Starling where that is possible now."""
@@ -141,8 +144,7 @@ class Executor(concurrent.futures.Executor):
         if isinstance(part, Later) and part.inner is not None:
             return self._own(part.inner)
         if _is_foreign(self._client, part) and part.done():
-            # A failure is raised here, and becomes that of the call.
-            return self._own(part.result())
+            return self._own(_value_of(part))
         return part
 
     def _keep(self, future):
@@ -256,6 +258,18 @@ def _foreign(client, part):
         yield part
 
 
+class InputFailed(Exception):
+    """An input of another library has failed, with the exception in `args[0]`."""
+
+
+def _value_of(input):
+    """The value of an ended future."""
+    try:
+        return input.result()
+    except (Exception, SystemExit) as error:
+        raise InputFailed(error) from error
+
+
 class Later(concurrent.futures.Future):
     """The future of a call that cannot be submitted yet. `inner`: that of the call, afterwards."""
 
@@ -278,12 +292,15 @@ class Later(concurrent.futures.Future):
             self._take(error=error)
             return
         self.inner = inner
+        # `cancel` looks at `inner` after the same change: one of both sees the other.
+        if self.cancelled():
+            inner.cancel()
+            return
         inner.add_done_callback(self._copy)
 
     def _copy(self, inner):
         if inner.cancelled():
-            concurrent.futures.Future.cancel(self)
-            self.set_running_or_notify_cancel()
+            cancel_and_notify(self)
             return
         error = inner.exception()
         try:
@@ -302,7 +319,14 @@ class Later(concurrent.futures.Future):
             return
 
     def cancel(self):
-        return self.inner.cancel() if self.inner is not None else super().cancel()
+        if self.inner is not None:
+            return self.inner.cancel()
+        if not cancel_and_notify(self):
+            return False
+        if self.inner is not None:
+            # It was submitted meanwhile.
+            self.inner.cancel()
+        return True
 
 
 class Batches:
@@ -320,10 +344,13 @@ class Batches:
             future.add_done_callback(self._one_ended)
 
     def _one_ended(self, future):
+        error = _failure(future)
         with self._lock:
             self._left -= 1
-            has_failed = future.cancelled() or future.exception() is not None
-            (self._failed if has_failed else self._done).append(future)
+            if error is None:
+                self._done.append(future)
+            else:
+                self._failed.append(error)
             full = []
             while self._next < len(self.futures) and self._is_ready():
                 size = self._sizes[self._next]
@@ -335,15 +362,28 @@ class Batches:
         for target, batch, failed in full:
             if not target.set_running_or_notify_cancel():
                 continue
-            if failed:
-                cancelled = failed[0].cancelled()
-                error = concurrent.futures.CancelledError() if cancelled else failed[0].exception()
-                target.set_exception(error)
+            error, values = (failed or [None])[0], None
+            if error is None:
+                try:
+                    values = [future.result() for future in batch]
+                except Exception as lost:
+                    error = lost
+            if error is None:
+                target.set_result(values)
             else:
-                target.set_result([future.result() for future in batch])
+                target.set_exception(error)
 
     def _is_ready(self):
         return len(self._done) >= self._sizes[self._next] or self._left == 0
+
+
+def _failure(future):
+    """The exception of an ended future, or None."""
+    try:
+        return future.exception()
+    except Exception as error:
+        # It was cancelled, or the cluster does not answer.
+        return error
 
 
 def split_future(future, n):
@@ -359,9 +399,14 @@ def get_item_from_future(future, key):
 
 
 class Known(concurrent.futures.Future):
-    def __init__(self, value):
+    """A future that has ended."""
+
+    def __init__(self, value=None, error=None):
         super().__init__()
-        self.set_result(value)
+        if error is None:
+            self.set_result(value)
+        else:
+            self.set_exception(error)
 
 
 # Of the worker.

@@ -1,6 +1,7 @@
 """Environments: their names, their archives, and their way to nodes."""
 
 import contextlib
+import fcntl
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import sys
 import tarfile
 import tempfile
 import unittest
+from unittest import mock
 
 from . import node  # noqa: F401 (it sets the path)
 import starling
@@ -103,6 +105,140 @@ class Archives(Folder):
         with contextlib.redirect_stderr(said):
             self.assertEqual(env.main(["pack", "/nowhere/env", "-o", "x"]), 1)
         self.assertIn("no environment is at /nowhere/env", said.getvalue())
+
+
+class Changes(Folder):
+    """What is put has the name that it is put with."""
+
+    def refused(self, environment, text):
+        with self.assertRaisesRegex(ValueError, text):
+            environment._archive(self.folder / "archive")
+
+    def test_a_directory_that_changes_after_its_name_is_known(self):
+        root = venv(self.folder / "a")
+        environment = starling.Environment(root)
+        self.assertTrue(environment.digest)
+        (root / "late").write_text("x")
+        self.refused(environment, "a has changed since")
+        starling.Environment(root)._archive(self.folder / "archive")
+
+    def test_an_archive_that_changes_after_its_name_is_known(self):
+        path = self.folder / "a.tar.gz"
+        starling.Environment(venv(self.folder / "a")).pack(path)
+        environment = starling.Environment(path)
+        environment._archive(self.folder / "archive")
+        self.assertEqual(_environment._file_digest(self.folder / "archive"), environment.digest)
+        path.write_bytes(path.read_bytes() + b"more")
+        self.refused(environment, "a.tar.gz has changed since")
+
+    def test_the_limit_of_bytes(self):
+        root, path = venv(self.folder / "a"), self.folder / "a.tar.gz"
+        starling.Environment(root).pack(path)
+        (root / "large").write_bytes(os.urandom(100_000))
+        with mock.patch.object(_environment, "PACKED_BYTES_MAX", 100):
+            for each in (root, path):
+                self.refused(starling.Environment(each), "too large: its archive has more than 100")
+
+
+class Scripts(Folder):
+    """The script of a node, without a node: its parent is this Python, which knows no verbs."""
+
+    def setUp(self):
+        super().setUp()
+        self.environment = starling.Environment(venv(self.folder / "a"))
+        self.state = self.folder / "state" / "environments"
+        self.work = self.state / (".new-" + self.environment.digest)
+
+    def fetched(self):
+        """As a start leaves it that was too late to unpack."""
+        self.work.mkdir(parents=True)
+        self.environment.pack(self.work / "archive")
+        (self.work / "fetched").touch()
+
+    def start(self, path=None):
+        argv = self.environment._argv(sys.executable, "")
+        argv[3:] = ["python", "-c", "import seldom; print(seldom.__file__)"]
+        variables = {
+            **os.environ,
+            "STARLING_WORKER_OBJECTS": str(self.folder / "state" / "results"),
+            "STARLING_NODE": "7",
+            "PATH": (str(path) + ":" if path else "") + os.environ["PATH"],
+        }
+        done = subprocess.run(argv, env=variables, capture_output=True, text=True, timeout=WAIT)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_a_fetched_archive_is_not_fetched_again(self):
+        self.fetched()
+        code, said = self.start()
+        self.assertEqual((code, str(self.state) in said), (0, True), said)
+        self.assertFalse(self.work.exists())
+        self.assertEqual(self.start(), (code, said))
+
+    def test_the_limit_of_time(self):
+        self.fetched()
+        tools = self.folder / "tools"
+        tools.mkdir()
+        (tools / "tar").write_text("#!/bin/sh\nexec sleep 60\n")
+        (tools / "tar").chmod(0o755)
+        with mock.patch.object(_environment, "START_SECONDS_MAX", 1):
+            code, said = self.start(tools)
+            self.assertEqual(code, 1)
+            self.assertIn("on node n7: it was not unpacked in 1 s", said)
+            self.assertTrue((self.work / "fetched").exists())
+            lock = self.state / ".locks" / self.environment.digest[:2]
+            with open(lock) as held:
+                fcntl.flock(held, fcntl.LOCK_EX)
+                self.assertIn("another start has not unpacked it in 1 s", self.start()[1])
+        self.assertEqual(self.start()[0], 0)
+
+    def test_another_environment_is_unpacked_meanwhile(self):
+        self.fetched()
+        (self.state / ".locks").mkdir()
+        first = "00" if self.environment.digest[:2] != "00" else "01"
+        with open(self.state / ".locks" / first, "w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            self.assertEqual(self.start()[0], 0)
+
+    def test_a_cluster_that_gives_no_answer(self):
+        code, said = self.start()
+        self.assertEqual(code, 1)
+        self.assertRegex(said, "on node n7: its key cannot be read, exit code 2: .*can't open file")
+
+    def test_another_version_of_python(self):
+        tools = self.folder / "tools"
+        tools.mkdir()
+        (tools / VERSION).symlink_to(os.path.realpath(sys.executable))
+        old = self.folder / "old"
+        old.write_text("#!/bin/sh\necho 3.1.\n")
+        old.chmod(0o755)
+        self.environment = starling.Environment(venv(self.folder / "b", old))
+        self.work = self.state / (".new-" + self.environment.digest)
+        self.fetched()
+        self.assertEqual(self.start(tools)[0], 0)
+        link = self.state / self.environment.digest / "bin" / "python"
+        self.assertEqual(os.readlink(link), str(tools / VERSION))
+
+        unknown = venv(self.folder / "c", sys.executable, "python3.99")
+        self.environment = starling.Environment(unknown)
+        self.work = self.state / (".new-" + self.environment.digest)
+        self.fetched()
+        text = "it needs Python 3.99 as %s;" % os.path.realpath(sys.executable)
+        self.assertIn(text, self.start()[1])
+
+    def test_old_environments_are_removed_unless_they_are_in_use(self):
+        self.fetched()
+        for k in range(12):
+            old = self.state / (("%02x" % k) * 16)
+            old.mkdir()
+            (old / ".starling-ready").touch()
+            os.utime(old, (k, k))
+        (self.state / ".new-x").mkdir()
+        with open(self.state / ("00" * 16) / ".starling-ready") as used:
+            fcntl.flock(used, fcntl.LOCK_SH)
+            self.assertEqual(self.start()[0], 0)
+        left = sorted(path.name for path in self.state.iterdir() if path.name != ".locks")
+        kept = [("%02x" % k) * 16 for k in (0, *range(5, 12))]
+        self.assertEqual(left, sorted([*kept, self.environment.digest]))
 
 
 def look(wait):

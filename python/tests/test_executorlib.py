@@ -21,6 +21,13 @@ def fail(*_):
     raise KeyError("no")
 
 
+def failure(future):
+    try:
+        return future.exception(WAIT)
+    except concurrent.futures.CancelledError as error:
+        return error
+
+
 def presets():
     return {"b": 40, "unknown": 1}
 
@@ -31,8 +38,8 @@ def loads():
 
 
 class Shape(unittest.TestCase):
-    def executor(self, **options):
-        core = fake_core.Core(workers=4)
+    def executor(self, core=None, **options):
+        core = core or fake_core.Core(workers=4)
         self.addCleanup(core.close)
         client = starling.Client(_core=core)
         self.addCleanup(client.close)
@@ -94,6 +101,48 @@ class Shape(unittest.TestCase):
             cancelled = exe.submit(add, never)
             self.assertTrue(cancelled.cancel())
 
+    def test_the_end_with_inputs_that_never_come(self):
+        exe = self.executor()
+        futures = [exe.submit(add, concurrent.futures.Future()) for _ in range(2)]
+        futures.append(exe.submit(add, futures[0]))
+        self.assertTrue(futures[0].cancel() and futures[0].cancel())
+        end = threading.Thread(target=exe.shutdown, kwargs={"cancel_futures": True}, daemon=True)
+        end.start()
+        end.join(WAIT)
+        self.assertFalse(end.is_alive())
+        self.assertTrue(futures[0].cancelled() and futures[1].cancelled())
+        self.assertIsInstance(failure(futures[2]), concurrent.futures.CancelledError)
+        self.assertEqual(len(exe), 0)
+
+    def test_a_call_that_is_cancelled_while_it_is_submitted(self):
+        inner, source = concurrent.futures.Future(), concurrent.futures.Future()
+
+        def start():
+            self.assertTrue(later.cancel())
+            return inner
+
+        later = executorlib.Later([source], start)
+        source.set_result(1)
+        self.assertTrue(inner.cancelled())
+        done, left = concurrent.futures.wait([later], 0)
+        self.assertEqual((done, left), ({later}, set()))
+
+    def test_inputs_of_others_that_have_failed_already(self):
+        failed, cancelled, ended = (concurrent.futures.Future() for _ in range(3))
+        failed.set_exception(KeyError("no"))
+        ended.set_exception(SystemExit(3))
+        cancelled.cancel()
+        with self.executor() as exe:
+            for source in (failed, [failed], {"x": failed}):
+                self.assertRaises(KeyError, exe.submit(add, source).result, WAIT)
+            self.assertRaises(SystemExit, exe.submit(add, ended).result, WAIT)
+            future = exe.submit(add, 1, b=cancelled)
+            self.assertRaises(concurrent.futures.CancelledError, future.result, WAIT)
+            late = concurrent.futures.Future()
+            future = exe.submit(add, late)
+            late.set_exception(SystemExit(4))
+            self.assertRaises(SystemExit, future.result, WAIT)
+
     def test_a_failed_input(self):
         with self.executor() as exe:
             f = exe.submit(add, exe.submit(add, exe.submit(fail)))
@@ -123,6 +172,19 @@ class Shape(unittest.TestCase):
             self.assertEqual([type(error) for error in found], [type(None)] * 2 + [KeyError] * 2)
             self.assertEqual(sum(batches[0].result() + batches[1].result()), 27)
             self.assertEqual(exe.batched([], n=3), [])
+
+    def test_a_batch_with_a_lost_value(self):
+        core = fake_core.Core(workers=4, is_inline=False)
+        with self.executor(core) as exe:
+            kept = exe.submit(add, 1)
+            self.assertEqual(kept.result(WAIT), 2)
+
+            def fetch(*_):
+                raise starling.ResultLost("no object")
+
+            core.fetch = fetch
+            batches = exe.batched([kept, exe.submit(add, 2)], n=2)
+            self.assertRaises(starling.ResultLost, batches[0].result, WAIT)
 
     @unless("executorlib")
     def test_selectors_of_executorlib(self):

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import tomllib
 import unittest
+from unittest import mock
 
 from . import node  # noqa: F401 (it sets the path)
 from starling import wfbench
@@ -137,6 +138,82 @@ class Translation(unittest.TestCase):
             change = lambda flow: flow["specification"]["tasks"][0]["inputFiles"].append(path)
             self.assertIn("is not below the workflow", refusal(change))
         self.assertRaises(ValueError, wfbench.StarlingTranslator, self.source, keep="some")
+
+    def refused(self, change, text):
+        data = benchmark()
+        self.write(change(data, data["workflow"]) or data)
+        self.refused_file(text)
+
+    def refused_file(self, text):
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            code = wfbench.main([str(self.source), "-o", str(self.folder / "out")])
+        self.assertEqual(code, 1)
+        self.assertRegex(said.getvalue(), "^error: [^\n]*%s[^\n]*\n$" % text)
+
+    def test_fields_that_are_missing_or_wrong(self):
+        def of_task(key, *value, part="specification"):
+            def change(_, flow):
+                task = flow[part]["tasks"][1]
+                task.update({key: value[0]}) if value else task.pop(key)
+
+            return change
+
+        def of_flow(key, value):
+            return lambda _, flow: flow.update({key: value})
+
+        def of_command(value):
+            return of_task("command", value, part="execution")
+
+        cases = [
+            (of_task("id"), "entry 1 of specification.tasks has no field id"),
+            (of_task("name"), "task blast_2 has no field name"),
+            (of_task("name", 7), "task blast_2: the field name is 7, not a text"),
+            (of_task("parents", "x"), "task blast_2: the field parents is 'x', not a list"),
+            (of_task("inputFiles", [[]]), r"task blast_2: inputFiles has \[\], not a text"),
+            (of_task("id", part="execution"), "entry 1 of execution.tasks has no field id"),
+            (of_task("coreCount", "two", part="execution"), "coreCount is 'two', not a number"),
+            (of_task("coreCount", -1, part="execution"), "coreCount is -1, not a number"),
+            (of_command("run"), "the field command is 'run', not an object"),
+            (of_command({"program": 1}), "the field program is 1, not a text"),
+            (of_command({"program": "x", "arguments": [1]}), "arguments has 1, not a text"),
+            (of_flow("specification", {}), "the specification has no field tasks"),
+            (of_flow("execution", {"tasks": [3]}), "tasks has 3, not an object"),
+            (lambda *_: ["x"], r"the file is \['x'\], not an object"),
+            (lambda data, _: data.update(workflow=3), "the field workflow is 3, not an object"),
+            (lambda data, _: data.update(name=3), "the field name is 3, not a text"),
+        ]
+        for change, text in cases:
+            with self.subTest(text):
+                self.refused(change, text)
+        self.source.write_text("[1,")
+        self.refused_file("small.json is no JSON: ")
+
+    def test_arguments_that_cannot_be_read(self):
+        unread = ["--output-files {'a': ", "--input-files f(1)", "--output-files {1, 2}", "--name 'x"]
+        for argument in unread:
+
+            def change(_, flow):
+                flow["execution"]["tasks"][1]["command"]["arguments"] = [argument]
+
+            with self.subTest(argument):
+                self.refused(change, "task blast_2: the argument .* cannot be read: ")
+
+    def test_sizes_of_inputs(self):
+        def sized(size):
+            return lambda _, flow: flow["specification"]["files"][1].update(sizeInBytes=size)
+
+        for size in (-1, "x", float("inf"), float("nan"), None):
+            with self.subTest(size):
+                text = "file data/extra: the field sizeInBytes is .*, not a number"
+                self.refused(sized(size), text)
+        text = "inputs of %d bytes are too large; the limit is" % ((1 << 62) + 50)
+        self.refused(sized(1 << 62), text)
+        with mock.patch.object(wfbench.shutil, "disk_usage") as usage:
+            usage.return_value.free = 1000
+            text = "inputs of 1051 bytes do not fit in .*out, which has room for 1000"
+            self.refused(sized(1001), text)
+        self.assertEqual(list((self.folder / "out").iterdir()), [])
 
     @unittest.skipIf(_missing is not None, _missing)
     def test_a_run(self):
