@@ -88,7 +88,7 @@ impl Default for Options {
 impl Options {
     /// Whether nodes may lack what the call needs.
     pub(crate) fn may_be_refused(&self) -> bool {
-        self.cpus > 1 || self.memory_bytes > 0 || self.copies > 1
+        self.cpus > 1 || self.memory_bytes > 0
     }
 }
 

@@ -163,8 +163,7 @@ impl Cluster {
     ///
     /// # Errors
     /// An argument is no JSON, is too large, or is of another cluster; no node has the cpus or the
-    /// memory of the call, or there are too few nodes for its copies; or the cluster does not take
-    /// calls any more.
+    /// memory of the call; or the cluster does not take calls any more.
     pub fn submit<R>(&self, call: Call<R>) -> Result<Pending<R>> {
         self.shared.submit(call)
     }

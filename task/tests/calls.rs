@@ -211,6 +211,9 @@ fn a_call_that_no_node_can_run_is_refused_alone() {
     }
     let text = error(add(&slow, 2).memory(1 << 44));
     assert!(text.contains("memory"), "{text}");
+    // Copies are made as far as there are nodes.
+    let copied = cluster.submit(add(1, 2).copies(9)).unwrap();
+    assert_eq!(copied.get_within(Duration::from_secs(60)).unwrap(), Some(3));
     // What fits runs, also as an argument.
     let wide = cluster.submit(add(&slow, 2).cpus(2)).unwrap();
     let after = cluster.submit(add(&wide, 1)).unwrap();
