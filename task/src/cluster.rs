@@ -24,7 +24,7 @@ const SPECS_MAX: usize = 4096;
 /// Values that no handle names are released in groups of this size.
 const RELEASE_AT: usize = 256;
 
-/// A call whose needs nodes may refuse is stored alone, if none like it was stored in this time.
+/// Nodes may refuse a call for its needs. It is stored alone, if none like it was in this time.
 const TRIED_FOR: Duration = Duration::from_secs(5);
 
 /// How to reach a cluster.

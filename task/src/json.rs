@@ -21,8 +21,8 @@ impl Formatter for Compact<'_> {
     }
 }
 
-/// Appends the JSON of a value. A `null` may stand for a float that JSON lacks, or for `Some(None)`,
-/// so then the value is looked through once more.
+/// Appends the JSON of a value. A `null` may stand for a float or for a `Some` that JSON lacks:
+/// then the value is looked through once more.
 pub(crate) fn write<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) -> Result<(), String> {
     let has_null = Cell::new(false);
     let format = Compact { has_null: &has_null };
