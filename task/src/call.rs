@@ -85,6 +85,13 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Whether nodes may lack what the call needs.
+    pub(crate) fn may_be_refused(&self) -> bool {
+        self.cpus > 1 || self.memory_bytes > 0
+    }
+}
+
 impl Entry {
     /// The function of this name.
     #[must_use]

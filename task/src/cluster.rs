@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use client::{
     Client, ClientError, DeclaredVariable, EndsPosition, JobSettings, NewTask, OpenJob,
@@ -13,7 +13,7 @@ use proto::{JobId, LocalId, ObjectId, TaskId};
 use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
-use crate::call::{Call, Options, Source};
+use crate::call::{Call, Entry, Options, Source};
 use crate::local::LocalCluster;
 use crate::pending::{Pending, Submitted};
 use crate::program::{self, Program};
@@ -23,6 +23,9 @@ use crate::{Error, Result, json};
 const SPECS_MAX: usize = 4096;
 /// Values that no handle names are released in groups of this size.
 const RELEASE_AT: usize = 256;
+
+/// Nodes may refuse a call for its needs. It is stored alone, if none like it was in this time.
+const TRIED_FOR: Duration = Duration::from_secs(5);
 
 /// How to reach a cluster.
 #[derive(Clone, Debug, Default)]
@@ -40,13 +43,14 @@ pub struct ClusterOptions {
 
 /// A connection to a cluster, with one job for all calls of this program.
 ///
-/// If it is dropped, the calls that are open are cancelled.
+/// If it is dropped, the calls that are open are cancelled. If a signal such as Ctrl-C ends the
+/// program, its job stays open in the cluster until `starling job cancel`; a local cluster ends.
 #[derive(Debug)]
 pub struct Cluster {
     shared: Arc<Shared>,
     is_closed: bool,
     /// It ends after the connection.
-    _local: Option<LocalCluster>,
+    local: Option<LocalCluster>,
 }
 
 pub(crate) struct Shared {
@@ -59,6 +63,9 @@ pub(crate) struct Shared {
     changed: Condvar,
 }
 
+/// Function, options, number of values of other calls.
+type Key = (&'static str, Options, usize);
+
 #[derive(Default)]
 struct State {
     /// Calls without an end that a handle names.
@@ -67,7 +74,9 @@ struct State {
     /// No more ends come.
     lost: Option<ClientError>,
     released: Vec<LocalId>,
-    specs: HashMap<(&'static str, Options, usize), TaskSpec>,
+    specs: HashMap<Key, TaskSpec>,
+    /// When a call of this kind was stored, if nodes may refuse its needs.
+    tried: HashMap<Key, Instant>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -147,14 +156,14 @@ impl Cluster {
             changed: Condvar::new(),
         });
         shared.follow();
-        Ok(Self { shared, is_closed: false, _local: local })
+        Ok(Self { shared, is_closed: false, local })
     }
 
     /// Submits a call, and returns at once. It runs when all values that it takes are there.
     ///
     /// # Errors
-    /// An argument is no JSON, is too large, or is of another cluster; or the cluster does not
-    /// take calls any more.
+    /// An argument is no JSON, is too large, or is of another cluster; no node has the cpus or the
+    /// memory of the call; or the cluster does not take calls any more.
     pub fn submit<R>(&self, call: Call<R>) -> Result<Pending<R>> {
         self.shared.submit(call)
     }
@@ -171,8 +180,12 @@ impl Cluster {
     /// list is empty.
     ///
     /// # Errors
-    /// No more ends come from the cluster.
+    /// No more ends come from the cluster, or a call is of another one.
     pub fn wait_any<T>(&self, calls: &[Pending<T>]) -> Result<Option<usize>> {
+        let is_ours = |call: &Pending<T>| Arc::ptr_eq(&call.submitted.shared, &self.shared);
+        if !calls.iter().all(is_ours) {
+            return Err(Error::Foreign("a call is of another cluster or job"));
+        }
         let mut state = self.shared.lock();
         loop {
             let is_ended = |call: &Pending<T>| state.ended.contains_key(&call.submitted.local);
@@ -204,13 +217,20 @@ impl Cluster {
         found.ok_or_else(|| Error::Program(format!("the job has no variable '{name}'")))
     }
 
-    /// Ends the job: calls that are open run to their ends, and their values are lost.
+    /// Ends the job: calls that are open run to their ends, and their values are lost. With a local
+    /// cluster, which ends then, it waits for these ends.
     ///
     /// # Errors
-    /// The cluster does not answer, or could not store a call.
+    /// The cluster does not answer, or could not store a call. If the job could not be closed, the
+    /// calls that are open are cancelled.
     pub fn close(mut self) -> Result<()> {
+        self.shared.wait_for(self.shared.job.close())?;
         self.is_closed = true;
-        self.shared.wait_for(self.shared.job.close())
+        if self.local.is_none() {
+            return Ok(());
+        }
+        let job = JobId(self.job());
+        self.shared.wait_for(self.shared.client.wait_job(job, |_| {})).map(drop)
     }
 
     /// Cancels all calls that are open, and ends the job.
@@ -218,8 +238,9 @@ impl Cluster {
     /// # Errors
     /// The cluster does not answer.
     pub fn cancel(mut self) -> Result<()> {
+        self.shared.cancel_all()?;
         self.is_closed = true;
-        self.shared.cancel_all()
+        Ok(())
     }
 }
 
@@ -255,31 +276,72 @@ impl Shared {
         if sources.iter().any(|source| source.job != self.job()) {
             return Err(Error::Foreign("an argument is a call of another cluster or job"));
         }
+        if let Some(lost) = &self.lock().lost {
+            return Err(lost.clone().into());
+        }
         let key = (entry.name, options, sources.len());
-        let known = self.lock().specs.get(&key).cloned();
-        let spec = match known {
-            Some(spec) => spec,
-            None => {
-                let (_, options, inputs) = &key;
-                let spec = self.program.spec((entry, options), *inputs, &self.worker_arguments)?;
-                let spec = client::raw::task_spec(Arc::new(spec));
-                let mut state = self.lock();
-                if state.specs.len() >= SPECS_MAX {
-                    state.specs.clear();
-                }
-                state.specs.insert(key, spec.clone());
-                spec
-            }
-        };
-        self.wait_for(self.job.room())?;
+        let spec = self.spec(entry, &key)?;
         let parent = |source: Source| Parent { task: source.local, output: Some(0) };
         let parents = sources.into_iter().map(parent).collect();
         let task = NewTask { payload: payload.into(), parents, ..NewTask::default() };
-        let mut state = self.lock();
-        let local = self.job.append(&spec, task)?;
-        state.open.insert(local);
-        drop(state);
+        let local = if key.1.may_be_refused() && !self.was_tried(&key) {
+            let local = self.store_alone(&spec, task)?;
+            self.lock().tried.insert(key, Instant::now());
+            local
+        } else {
+            self.wait_for(self.job.room())?;
+            self.append(&self.job, &spec, task)?
+        };
         Ok(Pending::new(Arc::new(Submitted { shared: Arc::clone(self), local, title })))
+    }
+
+    fn spec(&self, entry: &Entry, key: &Key) -> Result<TaskSpec> {
+        let known = self.lock().specs.get(key).cloned();
+        if let Some(spec) = known {
+            return Ok(spec);
+        }
+        let (_, options, inputs) = key;
+        let spec = self.program.spec((entry, options), *inputs, &self.worker_arguments)?;
+        let spec = client::raw::task_spec(Arc::new(spec));
+        let mut state = self.lock();
+        if state.specs.len() >= SPECS_MAX {
+            state.specs.clear();
+            state.tried.clear();
+        }
+        state.specs.insert(key.clone(), spec.clone());
+        Ok(spec)
+    }
+
+    fn was_tried(&self, key: &Key) -> bool {
+        self.lock().tried.get(key).is_some_and(|at| at.elapsed() < TRIED_FOR)
+    }
+
+    /// Stores a call by a handle of its own: a refusal is final for its handle, and so concerns no
+    /// other call.
+    fn store_alone(&self, spec: &TaskSpec, task: NewTask) -> Result<LocalId> {
+        let takes_values = !task.parents.is_empty();
+        let handle = self.wait_for(async {
+            if takes_values {
+                self.job.flush().await?;
+            }
+            self.client.join_job_for(self.job.id(), 1).await
+        })?;
+        let local = self.append(&handle, spec, task)?;
+        if let Err(error) = self.wait_for(handle.flush()) {
+            let mut state = self.lock();
+            state.open.remove(&local);
+            state.ended.remove(&local);
+            return Err(error);
+        }
+        Ok(local)
+    }
+
+    fn append(&self, handle: &OpenJob, spec: &TaskSpec, task: NewTask) -> Result<LocalId> {
+        // Its end finds it among the open calls.
+        let mut state = self.lock();
+        let local = handle.append(spec, task)?;
+        state.open.insert(local);
+        Ok(local)
     }
 
     /// Starts the tasks that bring ends.

@@ -1,4 +1,4 @@
-//! The context of a call that runs: its own calls, its end, its progress.
+//! The context of a call that runs: its own calls, and its end.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -135,14 +135,6 @@ impl Cx {
         }
     }
 
-    /// Shows a line about the progress of the call in the records of its task.
-    pub fn note(&mut self, text: &str) {
-        let noted = self.line.borrow_mut().note(self.call, text);
-        if let Err(ended) = noted {
-            self.ended = Some(ended);
-        }
-    }
-
     /// A variable of the job of the program that waits for the whole computation.
     ///
     /// # Errors
@@ -242,10 +234,13 @@ impl Cx {
     /// list is empty. The call has no slot meanwhile.
     ///
     /// # Errors
-    /// [`Error::Interrupted`]: this call should end.
+    /// [`Error::Interrupted`]: this call should end; or a child is one of another call.
     pub fn wait_any<T>(&mut self, children: &[Child<T>]) -> Result<Option<usize>> {
         if children.is_empty() {
             return Ok(None);
+        }
+        if children.iter().any(|it| Some(it.spawned.job) != self.job) {
+            return Err(Error::Foreign("a call waits only for calls that it has spawned"));
         }
         let has_ended = |cx: &Self, it: &Child<T>| cx.ends.contains_key(&it.spawned.local);
         let place = |cx: &Self| children.iter().position(|it| has_ended(cx, it));
@@ -302,13 +297,16 @@ impl Cx {
                     }
                 };
             }
-            self.pump(None)?;
+            if !self.pump(LOOK_EVERY)? && self.is_cancelled() {
+                self.line.borrow_mut().unask(seq);
+                return Err(Error::Interrupted);
+            }
         }
     }
 
     /// Handles the next record, also a call on top of this one.
-    fn pump(&mut self, most: Option<Duration>) -> Result<bool> {
-        let next = self.line.borrow_mut().next(most);
+    fn pump(&mut self, most: Duration) -> Result<bool> {
+        let next = self.line.borrow_mut().next(Some(most));
         let Some((kind, body)) = next.map_err(|ended| self.end(ended))? else { return Ok(false) };
         let handled = worker::on_top(&self.line, self.call, kind, &body);
         handled.map_err(|ended| self.end(ended))?;
@@ -318,7 +316,7 @@ impl Cx {
     /// Waits without a slot until this is so; returns `false` if the call should do the work that
     /// it waits for itself.
     fn wait(&mut self, is_done: &dyn Fn(&Self) -> bool) -> Result<bool> {
-        while self.pump(Some(Duration::ZERO))? {}
+        while self.pump(Duration::ZERO)? {}
         self.hear();
         self.release()?;
         if is_done(self) || self.inside > 0 {
@@ -343,7 +341,7 @@ impl Cx {
                 self.go_on()?;
                 return Err(error.into());
             }
-            self.pump(Some(LOOK_EVERY))?;
+            self.pump(LOOK_EVERY)?;
             self.hear();
         }
         self.go_on().map(|()| true)
@@ -404,7 +402,7 @@ impl Cx {
             if self.is_cancelled() {
                 return Err(Error::Interrupted);
             }
-            self.pump(Some(LOOK_EVERY))?;
+            self.pump(LOOK_EVERY)?;
         }
     }
 
@@ -471,8 +469,7 @@ impl Cx {
 
     fn fetch(&mut self, local: LocalId, place: (u64, u64)) -> Result<Vec<u8>> {
         match self.fetch_from(local, place) {
-            Ok(data) => Ok(data),
-            Err(error) => {
+            Err(error) if !matches!(error, Error::Interrupted) => {
                 // Another node may have made the value again.
                 let (answer, _) = self.ask(&json!({ "ask": "place", "local": local.0 }), &[])?;
                 let now = (answer["place"][0].as_u64(), answer["place"][1].as_u64());
@@ -483,6 +480,7 @@ impl Cx {
                     _ => Err(error),
                 }
             }
+            fetched => fetched,
         }
     }
 

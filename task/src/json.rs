@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::ser::Formatter;
 
-use crate::finite::Finite;
+use crate::exact::Exact;
 
 /// JSON without spaces. It notes whether a `null` was written.
 struct Compact<'a> {
@@ -21,15 +21,15 @@ impl Formatter for Compact<'_> {
     }
 }
 
-/// Appends the JSON of a value. A `null` may stand for a float that JSON lacks, so then the value
-/// is looked through once more.
+/// Appends the JSON of a value. A `null` may stand for a float or for a `Some` that JSON lacks:
+/// then the value is looked through once more.
 pub(crate) fn write<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) -> Result<(), String> {
     let has_null = Cell::new(false);
     let format = Compact { has_null: &has_null };
     let mut serializer = serde_json::Serializer::with_formatter(out, format);
     value.serialize(&mut serializer).map_err(|error| error.to_string())?;
     match has_null.get() {
-        true => value.serialize(Finite).map_err(|error| error.to_string()),
+        true => value.serialize(Exact::default()).map_err(|error| error.to_string()),
         false => Ok(()),
     }
 }
@@ -75,6 +75,26 @@ mod tests {
         assert_eq!(reason(encode(&maps)), "JSON has no number -inf");
         assert!(reason(encode(&BTreeMap::from([((1, 2), 3)]))).contains("key must be a string"));
         assert!(encode(&vec![Some(1.0), None]).is_ok());
+    }
+
+    #[test]
+    fn a_some_that_reads_as_none_is_refused() {
+        #[derive(Serialize)]
+        struct Unit;
+        #[derive(Serialize)]
+        struct Wrapped<T>(T);
+        let is_lost =
+            |text: Result<Vec<u8>, String>| text.is_err_and(|text| text.contains("from None"));
+        assert!(is_lost(encode(&Some(None::<u64>))));
+        assert!(is_lost(encode(&Some(Some(None::<u64>)))));
+        assert!(is_lost(encode(&Some(()))));
+        assert!(is_lost(encode(&vec![(1, Some(Wrapped(Unit)))])));
+        assert!(is_lost(encode(&Some(serde_json::Value::Null))));
+        // The place of the `null` is inside of the value.
+        assert_eq!(again(&Some(vec![None, Some(1)])), Some(vec![None, Some(1)]));
+        assert_eq!(again(&Some((Some(1), ()))), Some((Some(1), ())));
+        assert!(encode(&Some(BTreeMap::from([("a", None::<u64>)]))).is_ok());
+        assert_eq!(again(&None::<Option<u64>>), None);
     }
 
     #[test]

@@ -58,7 +58,7 @@ mod child;
 mod cluster;
 mod cx;
 mod error;
-mod finite;
+mod exact;
 mod json;
 mod local;
 mod pending;

@@ -11,10 +11,11 @@ mod maximum;
 mod words;
 
 use std::io::Write;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use starling_task::{Cluster, ClusterOptions, Cx, Error, Pending, Result, Want, task};
-use starling_tests::Instance;
+use starling_tests::{Instance, Sandbox, binary};
 
 /// Not a test of its own: the workers of the nodes.
 #[test]
@@ -83,6 +84,16 @@ fn fails(reason: String) -> Result<u64, String> {
 #[task]
 fn panics(entries: Vec<u64>) -> u64 {
     entries[7]
+}
+
+/// Writes a file, unless it has no name.
+#[task]
+fn late(time: Duration, file: String) -> std::io::Result<u64> {
+    std::thread::sleep(time);
+    if !file.is_empty() {
+        std::fs::write(file, "late")?;
+    }
+    Ok(1)
 }
 
 #[task]
@@ -186,6 +197,68 @@ fn arguments_that_cannot_be_sent_are_refused_before() {
         Cluster::open(ClusterOptions { dir: Some(nodes.instance.directory().into()), ..wrong })
             .is_err()
     );
+}
+
+#[test]
+fn a_call_that_no_node_can_run_is_refused_alone() {
+    let nodes = nodes(1, 2);
+    let cluster = &nodes.cluster;
+    let slow = cluster.submit(late(Duration::from_secs(2), String::new())).unwrap();
+    let error = |call| cluster.submit(call).unwrap_err().to_string();
+    for _ in 0..2 {
+        let text = error(add(1, 2).cpus(64));
+        assert!(text.contains("needs 64 cpus and the widest node has 2"), "{text}");
+    }
+    let text = error(add(&slow, 2).memory(1 << 44));
+    assert!(text.contains("memory"), "{text}");
+    // Copies are made as far as there are nodes.
+    let copied = cluster.submit(add(1, 2).copies(9)).unwrap();
+    assert_eq!(copied.get_within(Duration::from_secs(60)).unwrap(), Some(3));
+    // What fits runs, also as an argument.
+    let wide = cluster.submit(add(&slow, 2).cpus(2)).unwrap();
+    let after = cluster.submit(add(&wide, 1)).unwrap();
+    let wide_again = cluster.submit(add(&after, 1).cpus(2)).unwrap();
+    assert_eq!(wide_again.get_within(Duration::MAX).unwrap(), Some(1 + 2 + 1 + 1));
+    assert_eq!(slow.get().unwrap(), 1);
+}
+
+#[test]
+fn a_wait_for_calls_of_another_cluster_is_an_error() {
+    let nodes = nodes(1, 1);
+    let other = connect(&nodes.instance, ClusterOptions::default());
+    let theirs = other.submit(add(1, 1)).unwrap();
+    let waited = nodes.cluster.wait_any(&[theirs]);
+    assert!(matches!(waited, Err(Error::Foreign(_))), "{waited:?}");
+}
+
+/// Names the file that the client of the next test makes.
+const LATE_FILE: &str = "STARLING_TEST_LATE_FILE";
+
+/// The client of the next test.
+#[test]
+fn submit_and_forget() {
+    let Ok(file) = std::env::var(LATE_FILE) else { return };
+    let arguments = ["--exact", "--nocapture", "serve_calls"].map(str::to_owned);
+    let options = ClusterOptions { worker_arguments: arguments.into(), ..Default::default() };
+    let cluster = Cluster::open(options).unwrap();
+    drop(cluster.submit(late(Duration::from_secs(3), file)).unwrap());
+    cluster.close().unwrap();
+}
+
+#[test]
+fn calls_of_a_local_cluster_run_to_their_ends() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("late");
+    // Without a cluster in the default directory it starts its own.
+    let client = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "submit_and_forget"])
+        .env("XDG_RUNTIME_DIR", sandbox.path("run"))
+        .env("STARLING_BINARY", binary())
+        .env_remove("STARLING_DIR")
+        .env(LATE_FILE, &file)
+        .status();
+    assert!(client.unwrap().success());
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "late");
 }
 
 #[test]

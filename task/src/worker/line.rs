@@ -273,12 +273,20 @@ impl Line {
         let data = match fields["path"].as_str() {
             None => answer.data,
             Some(path) => {
-                let data = std::fs::read(path).unwrap_or_default();
+                let read = std::fs::read(path);
                 let _ = std::fs::remove_file(path);
-                data
+                match read {
+                    Ok(data) => data,
+                    Err(error) => return Some((unread(path, &error), Vec::new())),
+                }
             }
         };
         Some((fields, data))
+    }
+
+    /// The answer to this request is not waited for any more.
+    pub(crate) fn unask(&mut self, seq: u64) {
+        self.wanted.remove(&seq);
     }
 
     /// The call wants to hear of the ends of its calls.
@@ -312,13 +320,6 @@ impl Line {
     pub(super) fn forget_call(&mut self, call: u64) {
         self.news.remove(&call);
         self.going.remove(&call);
-    }
-
-    /// A line about the progress of a call.
-    pub(crate) fn note(&mut self, call: u64, text: &str) -> Result<(), Ended> {
-        let text = &text[..text.floor_char_boundary(wire::INLINE_BYTES_MAX)];
-        let record = wire::record(wire::NOTE, &[&call.to_le_bytes(), text.as_bytes()]);
-        self.send(&record).map_err(|_| Ended::Stopped)
     }
 
     // Printed text.
@@ -367,9 +368,59 @@ impl Line {
     }
 }
 
+/// The answer in the place of one with a file that cannot be read.
+fn unread(path: &str, error: &io::Error) -> Value {
+    json!({ "error": "Unread", "text": format!("{path}: {error}") })
+}
+
 /// Nanoseconds of the clock that the node uses for starts and ends.
 pub(super) fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let (s, ns) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
     s.unwrap_or(0) * 1_000_000_000 + ns.unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::Error;
+    use crate::call::{Arguments, Call};
+    use crate::cx::Cx;
+
+    /// A worker's line, with the node's ends of its pipes.
+    fn line(words: File) -> (Line, File, File) {
+        let [input, output] = [(); 2].map(|()| rustix::pipe::pipe().unwrap());
+        let line = Line::new(input.0.into(), output.1.into(), words).unwrap();
+        (line, input.1.into(), output.0.into())
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_an_error_of_its_answer() {
+        let (mut line, _to, _from) = line(tempfile::tempfile().unwrap());
+        let seq = line.ask(3, &json!({ "ask": "fetch" }), &[]).unwrap();
+        let json = json!({ "path": "/no/such/file" }).to_string().into_bytes();
+        line.answered(AnswerRecord { call: 3, seq, json, data: Vec::new() });
+        let (fields, _) = line.answer(seq).unwrap();
+        assert!(fields["text"].as_str().unwrap().starts_with("/no/such/file: "), "{fields}");
+        assert!(fields["error"].is_string());
+    }
+
+    #[test]
+    fn a_call_that_waits_for_an_answer_ends_at_a_cancel() {
+        static ENTRY: Entry = Entry::new("f", |_, _| Ok(Vec::new()));
+        let words = tempfile::tempfile().unwrap();
+        words.write_all_at(&7_u64.to_le_bytes(), INTERRUPT_AT).unwrap();
+        // The node lives, and never answers.
+        let (line, _to, _from) = line(words);
+        let line = Rc::new(RefCell::new(line));
+        let body =
+            serde_json::from_value(json!({ "name": "f", "hash": "", "stamp": [0, 0, 0, 0, 0] }));
+        let mut cx = Cx::new(Rc::clone(&line), 7, (1, 2, 3), 1, Arc::new(body.unwrap()));
+        let spawned = cx.spawn(Call::<u64>::new(&ENTRY, Arguments::default()));
+        assert!(matches!(spawned, Err(Error::Interrupted)));
+        assert!(line.borrow().wanted.is_empty());
+    }
 }

@@ -18,7 +18,6 @@ pub(super) const GO: u8 = 6;
 pub(super) const HELLO: u8 = 65;
 pub(super) const RESULT: u8 = 66;
 pub(super) const PRINT: u8 = 67;
-pub(super) const NOTE: u8 = 68;
 pub(super) const ASK: u8 = 69;
 pub(super) const REST: u8 = 70;
 
