@@ -17,7 +17,7 @@ pub(crate) const COPIED_TREE_ENTRIES_MAX: usize = 16_384;
 /// changes often is linked and compared then.
 pub(crate) const TREE_COPIES_BYTES_MAX: u64 = 512 << 20;
 pub(crate) const TREE_COPIES_ENTRIES_MAX: usize = 256 << 10;
-pub(crate) const TREE_COPIES_PER_SOURCE_MAX: u32 = 8;
+pub(crate) const TREE_COPIES_PER_SOURCE_MAX: usize = 8;
 /// The directories for which that number is counted; the count begins again beyond it.
 pub(crate) const TREE_SOURCES_MAX: usize = 4096;
 /// The copies of directories get at most this share of the room for copied files.

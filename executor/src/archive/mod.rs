@@ -4,11 +4,12 @@ Several files as the bytes of one object: a directory, or the files that match a
 The format is tar. The bytes depend on the files only: entries are sorted by name, and owners and
 times are left out. So two attempts that write the same files make the same bytes. Modes are kept.
 
-A symbolic link with a target inside the archive is kept as a link, even if there is no such file.
-A link to a file outside is packed as that file. Any other link stays a link, and is noted. An entry
-that is no file, directory or link is left out, and is noted. The notes are the last entry: so they
-reach each reader of the object. An archive from another node is not trusted: [`unpack`] writes
-nothing through a link.
+A symbolic link with a target inside the directory is kept as a link, even if there is no such file.
+A link among the files of a pattern is kept if its target is one of them. A link to any other file
+is packed as that file. Any other link stays a link, and is noted. An entry that is no file,
+directory or link is left out, and is noted. The notes are the last entry: so they reach each reader
+of the object. An archive from another node is not trusted: [`unpack`] writes nothing through a
+link.
 */
 
 mod matching;
@@ -103,8 +104,9 @@ impl Unpacked {
     ) -> io::Result<()> {
         let kind = entry.header().entry_type();
         if kind == EntryType::XGlobalHeader {
-            let mut text = String::new();
-            entry.take(NOTES_BYTES_MAX).read_to_string(&mut text)?;
+            let mut bytes = Vec::new();
+            entry.take(NOTES_BYTES_MAX).read_to_end(&mut bytes)?;
+            let text = String::from_utf8_lossy(&bytes); // The limit may cut a character.
             self.notes.extend(text.lines().map(|line| shown(Path::new(line))));
             return Ok(());
         }

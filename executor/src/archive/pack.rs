@@ -1,11 +1,12 @@
 //! Packs files and directories into an archive. Entries that an archive cannot hold are named in
 //! it, and left out.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use tar::{Builder, EntryType, Header};
 
@@ -24,16 +25,25 @@ pub struct Packed {
     pub notes: Vec<String>,
 }
 
-/// Packs these paths below `root`: files, or whole directories. `is_own` is true if the task may
-/// have made all of it: then a missing right to read is added for the time of the packing.
-pub(crate) fn pack(
+/// Packs these files of a task below `root`. A link to a file that is not one of them is packed as
+/// that file.
+pub(crate) fn pack(root: &Path, files: &[PathBuf], to: impl Write) -> Result<Packed, String> {
+    let chosen = files.iter().map(PathBuf::as_path).collect();
+    pack_paths(root, files, Some(chosen), true, to)
+}
+
+/// Packs these paths below `root`: only the chosen files, or whole directories. `is_own` is true if
+/// the task may have made all of it: then a missing right to read is added for the time of the
+/// packing.
+fn pack_paths(
     root: &Path,
     paths: &[PathBuf],
+    chosen: Option<HashSet<&Path>>,
     is_own: bool,
     to: impl Write,
 ) -> Result<Packed, String> {
     let (builder, packed) = (Builder::new(to), Packed::default());
-    let mut packer = Packer { root, is_own, builder, seen: 0, unnamed: 0, packed };
+    let mut packer = Packer { root, chosen, is_own, builder, seen: 0, unnamed: 0, packed };
     for path in paths {
         packer.add(path, 0)?;
     }
@@ -46,7 +56,7 @@ pub fn pack_directory(directory: &Path, to: impl Write) -> Result<Packed, String
     let found = fs::symlink_metadata(directory).map_err(|error| reason(&error))?;
     open_up(directory, &found, found.is_dir());
     let names = sorted_names(directory).map_err(|error| reason(&error))?;
-    pack(directory, &names, found.is_dir(), to)
+    pack_paths(directory, &names, None, found.is_dir(), to)
 }
 
 /// The names in a directory, in the order of their bytes.
@@ -116,6 +126,8 @@ fn kind_of(metadata: &Metadata) -> &'static str {
 
 struct Packer<'r, W: Write> {
     root: &'r Path,
+    /// The files of a pattern.
+    chosen: Option<HashSet<&'r Path>>,
     is_own: bool,
     builder: Builder<W>,
     /// The entries so far, with those that were left out.
@@ -172,11 +184,15 @@ impl<W: Write> Packer<'_, W> {
         depth: usize,
     ) -> Result<(), String> {
         let wrong = |error: io::Error| format!("'{}': {}", shown(inside), reason(&error));
+        open_up(path, metadata, self.is_own);
+        let names = match sorted_names(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.vanished(inside),
+            names => names.map_err(wrong)?,
+        };
         let mut header = header(EntryType::Directory, 0, metadata.permissions().mode());
         self.builder.append_data(&mut header, inside, io::empty()).map_err(wrong)?;
         self.packed.entries += 1;
-        open_up(path, metadata, self.is_own);
-        for name in sorted_names(path).map_err(wrong)? {
+        for name in names {
             self.add(&inside.join(name), depth + 1)?;
         }
         Ok(())
@@ -186,8 +202,11 @@ impl<W: Write> Packer<'_, W> {
     /// Any other link stays what it is, with a note.
     fn add_link(&mut self, inside: &Path, path: &Path) -> Result<(), String> {
         let wrong = |error: io::Error| format!("'{}': {}", shown(inside), reason(&error));
-        let target = fs::read_link(path).map_err(wrong)?;
-        if !stays_inside(inside, &target) {
+        let target = match fs::read_link(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.vanished(inside),
+            target => target.map_err(wrong)?,
+        };
+        if !self.holds(inside, &target) {
             let behind = fs::metadata(path).and_then(|behind| match behind.is_file() {
                 true => File::open(path).map(Some),
                 false => Ok(None), // A directory, or a pipe, which would block.
@@ -206,6 +225,26 @@ impl<W: Write> Packer<'_, W> {
         let mut header = header(EntryType::Symlink, 0, 0o777);
         self.packed.entries += 1;
         self.builder.append_link(&mut header, inside, &target).map_err(wrong)
+    }
+
+    /// True if the target of a link stays inside; of a pattern's files, if it is one of them.
+    fn holds(&self, inside: &Path, target: &Path) -> bool {
+        let Some(chosen) = &self.chosen else { return stays_inside(inside, target) };
+        let mut path = inside.parent().unwrap_or_else(|| Path::new("")).to_owned();
+        let mut is_down = false;
+        for component in target.components() {
+            match component {
+                Component::Normal(name) => {
+                    path.push(name);
+                    is_down = true;
+                }
+                // After a name, which may be a link, it leads elsewhere.
+                Component::ParentDir if !is_down && path.pop() => {}
+                Component::CurDir => {}
+                _ => return false,
+            }
+        }
+        chosen.contains(path.as_path())
     }
 
     /// Packs the bytes that the file has now, even if a process still writes to it.

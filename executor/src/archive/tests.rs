@@ -231,3 +231,41 @@ fn names_that_are_not_utf_8_match_and_are_packed() {
     assert_eq!(notes, [""; 0]);
     assert!(odd.iter().all(|name| to.join(name).is_file()));
 }
+
+/// A note that the limit of the bytes cuts, in a character of three bytes.
+#[test]
+fn long_notes_of_an_archive_are_cut_and_the_files_stay_readable() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!("xx{}", "\u{fffd}".repeat(NOTES_BYTES_MAX as usize / 3 + 1));
+    let mut header = header(EntryType::XGlobalHeader, text.len() as u64, 0o644);
+    let mut builder = Builder::new(Vec::new());
+    builder.append_data(&mut header, NOTES_ENTRY, text.as_bytes()).unwrap();
+    let unpacked = unpack(&builder.into_inner().unwrap()[..], dir.path(), Modes::Umask).unwrap();
+    assert_eq!(unpacked.notes.len(), 1);
+    assert!(unpacked.notes[0].starts_with("xx\u{fffd}\u{fffd}"));
+}
+
+#[test]
+fn a_matched_link_to_a_file_that_does_not_match_is_packed_as_that_file() {
+    let dir = tree();
+    let root = dir.path().join("d");
+    for (target, name) in
+        [("../run", "sub/l.txt"), ("l.txt", "sub/m.txt"), ("no", "sub/n.txt"), ("a b", "sub/o.txt")]
+    {
+        symlink(target, root.join(name)).unwrap();
+    }
+    fs::write(root.join("sub/p.txt"), "p").unwrap();
+    symlink("./../sub/p.txt", root.join("sub/q.txt")).unwrap();
+    let files = matching(&root, "sub/*.txt").unwrap();
+    let mut bytes = Vec::new();
+    let notes = pack(&root, &files, &mut bytes).unwrap().notes;
+    let why = "out of the output: no such file or directory";
+    assert_eq!(notes, [format!("'sub/n.txt' stays a link to 'no', {why}")]);
+    let to = dir.path().join("to");
+    fs::create_dir(&to).unwrap();
+    unpack(&bytes[..], &to, Modes::Packed).unwrap();
+    let read = |name: &str| fs::read_to_string(to.join("sub").join(name)).unwrap();
+    assert_eq!(["l.txt", "m.txt", "o.txt"].map(read), ["#!/bin/sh\n", "#!/bin/sh\n", "one"]);
+    assert!(!to.join("sub/l.txt").is_symlink() && to.join("sub/n.txt").is_symlink());
+    assert!(to.join("sub/m.txt").is_symlink() && to.join("sub/q.txt").is_symlink());
+}

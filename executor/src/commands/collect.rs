@@ -293,7 +293,7 @@ fn pack_files(
     files.retain(|file| !workspace.inputs.contains(&root.join(file)));
     let kind = ObjectKind::of_output(declared);
     let mut incoming = shared.objects.create_incoming(object, kind).map_err(keep)?;
-    let packed = archive::pack(root, &files, true, buffered(&mut incoming))
+    let packed = archive::pack(root, &files, buffered(&mut incoming))
         .map_err(|why| format!("cannot be kept: {why}"))?;
     if packed.entries == 0 && !declared.optional {
         let hint = "hint: declare it with optional = true if there may be none";

@@ -30,7 +30,8 @@ use crate::archive::{self, Modes};
 use crate::error::reason;
 use crate::executor::Shared;
 use crate::inputs::mounts::{Mounted, Mounts};
-use crate::inputs::shared_trees::TreeCopy;
+use crate::inputs::shared_trees::{SharedTrees, TreeCopy};
+use crate::inputs::survey::Difference;
 use crate::inputs::tree::{FileState, GUARDED_ENTRIES_MAX, TooManyEntries, Tree, Trees};
 use crate::limits::{COPIED_INPUT_BYTES_MAX, PRIVATE_INPUT_BYTES_MAX};
 use crate::locks;
@@ -213,12 +214,16 @@ impl LinkedInput {
         })
     }
 
-    /// The changed file, by its name for the user.
-    fn changed(&self) -> Option<String> {
-        if let Linked::Tree(copy) = &self.linked
-            && let Some(inside) = copy.changed()
-        {
-            return Some(self.source.join(inside).display().to_string());
+    /// The changed file, by its name for the user. A copy with added entries is dropped.
+    fn changed(&self, trees: &SharedTrees) -> Option<String> {
+        if let Linked::Tree(copy) = &self.linked {
+            match copy.difference() {
+                Difference::None => {}
+                Difference::Added => trees.forget(copy),
+                Difference::Changed(inside) => {
+                    return Some(self.source.join(inside).display().to_string());
+                }
+            }
         }
         if let (Linked::Tree(_), None) = (&self.linked, &self.within) {
             return None;
@@ -248,7 +253,7 @@ impl Drop for LinkedInput {
 pub(crate) fn check(shared: &Shared, guards: &[LinkedInput]) -> Option<String> {
     let mut told = None;
     for guard in guards {
-        let Some(name) = guard.changed() else { continue };
+        let Some(name) = guard.changed(&shared.trees) else { continue };
         let what = match &guard.linked {
             Linked::Object(object) => {
                 shared.objects.drop_changed(*object);

@@ -4,15 +4,16 @@ clones protect them.
 
 A copy is at `trees/<number>`; its files and directories are read-only. It is known by a hash of the
 path and of the states of all entries, so a changed directory is another one. A copy is compared
-after each attempt that had it. If it differs, no later task gets it. It is removed with its last
-user, and unused ones when the copies exceed a limit: the least recently used first.
+after each attempt that had it. If it differs, no later task gets it. Entries that were added do not
+fail the attempt. A copy is removed with its last user, and unused ones when the copies exceed a
+limit: the least recently used first.
 */
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -20,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::disk_reserve;
 use crate::error::ExecutorError;
-use crate::inputs::survey::{Kind, Survey, first_difference};
+use crate::inputs::survey::{Difference, EntryState, Kind, Survey, difference, retargeted};
 use crate::limits::{
     TREE_COPIES_BYTES_MAX, TREE_COPIES_ENTRIES_MAX, TREE_COPIES_PER_SOURCE_MAX, TREE_SOURCES_MAX,
 };
@@ -31,11 +32,9 @@ use crate::private;
 pub(crate) struct TreeCopy {
     path: PathBuf,
     hash: u64,
-    /// The hash of the path of the directory.
-    made_of: u64,
     size_bytes: u64,
     /// The states of its entries when it was made.
-    before: Vec<(PathBuf, u64)>,
+    before: Vec<EntryState>,
     leads_out: bool,
 }
 
@@ -49,13 +48,9 @@ impl TreeCopy {
         self.leads_out
     }
 
-    /// An entry that was changed, added or removed since the copy was made.
-    pub(crate) fn changed(&self) -> Option<PathBuf> {
-        match Survey::read(&self.path) {
-            Ok(Some(now)) => first_difference(&self.before, &now.into_states()),
-            // A task removed the rights to read it, or has added very much.
-            Ok(None) | Err(_) => Some(PathBuf::new()),
-        }
+    /// What attempts have done to it since it was made.
+    pub(crate) fn difference(&self) -> Difference {
+        difference(&self.path, &self.before)
     }
 }
 
@@ -74,8 +69,8 @@ enum Slot {
 #[derive(Debug, Default)]
 struct State {
     copies: HashMap<u64, Slot>,
-    /// The number of copies made of each directory, by a hash of its path.
-    made: HashMap<u64, u32>,
+    /// The copies made of each directory, by a hash of its path: their hashes.
+    made: HashMap<u64, HashSet<u64>>,
     size_bytes: u64,
     entries: usize,
     uses: u64,
@@ -117,15 +112,15 @@ impl State {
         }
     }
 
-    /// Counts a further copy of a directory. False: there were many, because it changes often.
-    fn counts(&mut self, source: &Path) -> bool {
+    /// Counts a copy, unless the same was made before. False: there were many, because the
+    /// directory changes often.
+    fn counts(&mut self, source: &Path, copy: u64) -> bool {
         let hash = path_hash(source);
         if self.made.len() >= TREE_SOURCES_MAX && !self.made.contains_key(&hash) {
             self.made.clear();
         }
         let made = self.made.entry(hash).or_default();
-        *made += 1;
-        *made <= TREE_COPIES_PER_SOURCE_MAX
+        made.contains(&copy) || (made.len() < TREE_COPIES_PER_SOURCE_MAX && made.insert(copy))
     }
 }
 
@@ -170,7 +165,8 @@ impl SharedTrees {
     /// odd files, changes often or just now, or there is no space. Blocks during the copy.
     pub(crate) fn get(&self, source: &Path, is_wanted: impl Fn() -> bool) -> Option<Arc<TreeCopy>> {
         let survey = Survey::read(source).ok()??;
-        let (hash, size_bytes) = (survey.hash(source), survey.size_bytes);
+        let root = fs::canonicalize(source).ok()?;
+        let (hash, size_bytes) = (survey.hash(&root), survey.size_bytes);
         let entries = survey.entries.len();
         let mut state = self.state();
         loop {
@@ -191,7 +187,7 @@ impl SharedTrees {
             }
         }
         let (evicted, fits) = state.make_room((size_bytes, entries), self.limit_bytes());
-        let makes = fits && state.counts(source);
+        let makes = fits && state.counts(source, hash);
         if makes {
             state.copies.insert(hash, Slot::Making { size_bytes, entries });
             state.size_bytes += size_bytes;
@@ -229,11 +225,12 @@ impl SharedTrees {
         disk_reserve::check(&File::open(&path)?, survey.size_bytes)?;
         // From here on the copy is removed in any case.
         let (before, size_bytes) = (Vec::new(), survey.size_bytes);
-        let made_of = path_hash(source);
-        let mut copy = TreeCopy { path, hash, made_of, size_bytes, before, leads_out: false };
-        copy.leads_out = fill(source, &survey, &copy.path, is_wanted)?;
+        let mut copy = TreeCopy { path, hash, size_bytes, before, leads_out: false };
+        let root = fs::canonicalize(source)?;
+        copy.leads_out = fill(&root, &survey, &copy.path, is_wanted)?;
         // A directory that changed meanwhile may be half old and half new.
-        let is_same = Survey::read(source)?.as_ref() == Some(&survey);
+        let now = Survey::read(source)?;
+        let is_same = now.as_ref() == Some(&survey) && survey.hash(&root) == hash;
         let states = Survey::read(&copy.path)?.filter(|_| is_same).map(Survey::into_states);
         copy.before = states.ok_or(io::ErrorKind::Interrupted)?;
         Ok(copy)
@@ -247,9 +244,6 @@ impl SharedTrees {
             Some(Slot::Ready { copy, .. }) if Arc::ptr_eq(copy, changed)
         );
         let gone = is_present.then(|| state.remove(changed.hash));
-        if is_present && let Some(made) = state.made.get_mut(&changed.made_of) {
-            *made = made.saturating_sub(1); // The directory itself did not change.
-        }
         drop(state);
         drop(gone);
     }
@@ -266,73 +260,41 @@ impl SharedTrees {
     }
 }
 
-/// Copies all entries; true if a link leads out of the directory.
-fn fill(
-    source: &Path,
-    survey: &Survey,
-    to: &Path,
-    is_wanted: impl Fn() -> bool,
-) -> io::Result<bool> {
-    let root = fs::canonicalize(source)?;
+/// Copies all entries with their times; true if a link leads out of the directory. `root` has no
+/// links in its path.
+fn fill(root: &Path, survey: &Survey, to: &Path, is_wanted: impl Fn() -> bool) -> io::Result<bool> {
     let mut leads_out = false;
     for entry in &survey.entries {
         if !is_wanted() {
             return Err(io::ErrorKind::Interrupted.into());
         }
-        let (from, path) = (source.join(&entry.inside), to.join(&entry.inside));
+        let (from, path) = (root.join(&entry.inside), to.join(&entry.inside));
         match &entry.kind {
             Kind::Directory => DirBuilder::new().mode(0o700).create(&path)?,
             Kind::Link(target) => {
-                let (target, is_inside) = retargeted(&root, &entry.inside, target);
+                let (target, is_inside) = retargeted(root, &entry.inside, target);
                 symlink(target, &path)?;
                 leads_out |= !is_inside;
             }
             Kind::File { size_bytes, executable } => {
+                let mut from = File::open(from)?;
                 let mut file = OpenOptions::new().write(true).create_new(true).open(&path)?;
-                if io::copy(&mut File::open(from)?, &mut file)? != *size_bytes {
+                if io::copy(&mut from, &mut file)? != *size_bytes {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
+                file.set_modified(from.metadata()?.modified()?)?;
                 let mode = if *executable { 0o555 } else { 0o444 };
                 file.set_permissions(Permissions::from_mode(mode))?;
             }
         }
     }
     let directories = survey.entries.iter().rev().filter(|it| it.kind == Kind::Directory);
-    for path in directories.map(|it| to.join(&it.inside)).chain([to.to_owned()]) {
-        fs::set_permissions(path, Permissions::from_mode(0o555))?;
+    for inside in directories.map(|it| it.inside.as_path()).chain([Path::new("")]) {
+        let copy = File::open(to.join(inside))?;
+        copy.set_modified(fs::metadata(root.join(inside))?.modified()?)?;
+        copy.set_permissions(Permissions::from_mode(0o555))?;
     }
     Ok(leads_out)
-}
-
-/// The target of a link in the copy, and whether it is inside. `root` has no links in its path.
-fn retargeted(root: &Path, inside: &Path, target: &Path) -> (PathBuf, bool) {
-    let directory = inside.parent().unwrap_or_else(|| Path::new(""));
-    let here = root.join(directory).join(target);
-    let Ok(behind) = fs::canonicalize(&here) else {
-        // To nothing: a relative one may be meant for a file that the task makes elsewhere.
-        return (target.to_owned(), true);
-    };
-    let Ok(behind_inside) = behind.strip_prefix(root) else { return (behind, false) };
-    if target.is_relative() && !leaves(directory, target) {
-        return (target.to_owned(), true);
-    }
-    // A path through the user's own directory would reach it from the copy.
-    let up: PathBuf = directory.components().map(|_| Component::ParentDir).collect();
-    let target = up.join(behind_inside);
-    (if target.as_os_str().is_empty() { PathBuf::from(".") } else { target }, true)
-}
-
-/// True if a relative path leads above the root at any step.
-fn leaves(directory: &Path, target: &Path) -> bool {
-    let mut depth = directory.components().count() as i64;
-    target.components().any(|component| {
-        match component {
-            Component::ParentDir => depth -= 1,
-            Component::Normal(_) => depth += 1,
-            _ => {}
-        }
-        depth < 0
-    })
 }
 
 #[cfg(test)]

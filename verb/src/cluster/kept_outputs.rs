@@ -338,7 +338,7 @@ impl Target<'_> {
             path: to.to_owned(),
             reason: plain(&error),
         };
-        std::fs::create_dir_all(to.parent().unwrap_or(dir)).map_err(broken)?;
+        unpack::make_parent(dir, to, form).map_err(broken)?;
         if form == OutputForm::File && written.contains_key(to) {
             return Ok(Fetched { left_out: vec![to.to_owned()], ..Fetched::default() });
         }

@@ -18,6 +18,15 @@ pub(super) struct Unpacked {
     pub(super) notes: Vec<String>,
 }
 
+/// Makes the directory that an output with this place goes to. Refuses a place behind a link out of
+/// `dir`; a file takes the place of such a link.
+pub(super) fn make_parent(dir: &Path, to: &Path, form: OutputForm) -> io::Result<()> {
+    let parent = to.parent().unwrap_or(dir);
+    let made = if form == OutputForm::Directory { to } else { parent };
+    no_link_out(dir, made.strip_prefix(dir).unwrap_or(made))?;
+    fs::create_dir_all(parent)
+}
+
 /// Puts the files of an archive in their places: those of a directory below `to`, those of a
 /// pattern below `dir`. Each gets its name only when the archive is complete. A file of the user is
 /// replaced only by a file of the same place; all others stay. No file goes to a place that
@@ -85,7 +94,8 @@ fn no_link_out(base: &Path, inside: &Path) -> io::Result<()> {
             io::Result::Ok(behind.starts_with(fs::canonicalize(base)?))
         };
         if is_link && !leads_in().unwrap_or(false) {
-            let text = format!("'{}' is a link that leads out of it", above.display());
+            let (link, base) = (above.display(), base.display());
+            let text = format!("'{link}' is a link that leads out of '{base}'");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
     }
@@ -152,6 +162,30 @@ mod tests {
         assert_eq!(fs::read_to_string(to.join("real/x")).expect("it is there"), "new");
         assert_eq!(fs::read_to_string(to.join("y")).expect("it replaced the link"), "new");
         assert_eq!(fs::read_to_string(other.join("x")).expect("it is there"), "mine");
+    }
+
+    /// Also for files with a directory in their name, which are no archives.
+    #[test]
+    fn no_output_goes_to_a_directory_behind_a_link_that_leads_out() {
+        let root = tempfile::tempdir().expect("there is room");
+        let (dir, other) = (root.path().join("out"), root.path().join("other"));
+        fs::create_dir_all(dir.join("x")).expect("there is room");
+        fs::create_dir(&other).expect("there is room");
+        symlink(&other, dir.join("x/sub")).expect("there is room");
+        symlink("x", dir.join("y")).expect("there is room");
+        let made = |name: &str, form| make_parent(&dir, &dir.join(name), form);
+        for form in [OutputForm::File, OutputForm::Directory, OutputForm::Files] {
+            for name in ["x/sub/f", "x/sub/deep/f", "y/sub/f"] {
+                let error = made(name, form).expect_err("a link");
+                assert!(error.to_string().contains("sub' is a link that leads out"), "{error}");
+            }
+            made("y/new/f", form).expect("it leads in");
+            made("f", form).expect("it is in the directory itself");
+        }
+        made("x/sub", OutputForm::Directory).expect_err("a link");
+        made("x/sub", OutputForm::File).expect("the link is replaced");
+        assert!(dir.join("x/new").is_dir());
+        assert!(fs::read_dir(&other).expect("it is there").next().is_none());
     }
 
     #[test]
