@@ -136,7 +136,8 @@ impl Scheduler {
         end.is_none_or(|end| end.fits(now.0, length.0))
     }
 
-    /// The reason why a task waits, if the nodes that offer the rest end too early for it.
+    /// The reason why a task waits, if the nodes that offer the rest end too early for it or are
+    /// drained.
     pub(crate) fn explain_end(&self, work: &Work) -> Option<String> {
         let length = work.time_request();
         if length == Span::ZERO {
@@ -145,7 +146,13 @@ impl Scheduler {
         let homes = self.routing.homes();
         let offering: Vec<NodeId> =
             homes.living().filter(|&node| self.offers_ever(node, work)).collect();
-        if offering.iter().any(|&node| self.outlives(node, length)) || offering.is_empty() {
+        if offering.is_empty() {
+            return None;
+        }
+        if offering.iter().all(|&node| self.would_move(node, work)) {
+            return Some("it has a signal, and each node that offers enough is drained".to_owned());
+        }
+        if offering.iter().any(|&node| self.outlives(node, length)) {
             return None;
         }
         let left = |&node: &NodeId| {
