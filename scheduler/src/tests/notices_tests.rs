@@ -1,6 +1,7 @@
 //! Signals before an end: the attempts that are told, and what the end of a told command means.
 
 use proto::event::RetryReason;
+use proto::variable::parse_declared;
 use proto::wire::message::Body;
 use proto::work::Outcome;
 use proto::{Attempt, Event, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire};
@@ -102,6 +103,18 @@ impl Node {
         self.step(at);
     }
 
+    /// A variable of the job has a value; it is synced or not.
+    fn learn_value(&mut self, synced: bool) {
+        let declared = parse_declared("best=min").expect("it is well formed");
+        let value = wire::VarValue { number: 5, ..Default::default() };
+        let (declared, value) = (Some(declared), Some(value));
+        let variables = vec![wire::Variable { declared, value, ..Default::default() }];
+        let push = wire::VarPush { job: 1, synced, variables, ..Default::default() };
+        self.scheduler.holder.variables_mut().entry(JobId(1)).or_default();
+        let from = NodeId(1);
+        self.scheduler.on_message(Time(3), from, Body::VarPush(push), &mut self.out);
+    }
+
     /// The reasons of further attempts.
     fn replaced(&self) -> Vec<RetryReason> {
         let events = self.out.events.iter();
@@ -192,6 +205,32 @@ fn a_command_that_ends_before_it_is_told_ends_as_ever() {
     node.drain(4, 50);
     node.step(60);
     assert!(node.told().is_empty() && node.out.kills.is_empty());
+}
+
+/// The end waits for values of a variable; the signal comes only then.
+#[test]
+fn a_command_that_ended_before_the_drain_is_not_moved() {
+    let mut node = Node::new(None, None);
+    let first = node.launched[0];
+    node.learn_value(false);
+    node.fail(3, first);
+    node.drain(4, 50);
+    assert!(node.told().is_empty());
+    node.step(60);
+    node.learn_value(true);
+    node.step(61);
+    assert!(node.replaced().is_empty() && node.out.kills.is_empty());
+    assert!(!node.scheduler.holder.running().contains_key(&first.0), "its end is reported");
+}
+
+#[test]
+fn a_told_command_is_moved_while_values_are_not_synced() {
+    let mut node = Node::new(None, None);
+    let first = node.launched[0];
+    node.learn_value(false);
+    node.drain(3, 0);
+    node.fail(4, first);
+    assert!(node.replaced() == [RetryReason::Moved] && node.pushed());
 }
 
 /// A task that waits on a node that is drained does not start there.
