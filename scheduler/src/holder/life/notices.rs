@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use proto::event::End;
 use proto::wire::message::Body;
 use proto::{Attempt, NodeId, TaskId, Time, wire};
 
@@ -110,6 +111,8 @@ impl Scheduler {
 
     /// The attempt is over: its task runs again elsewhere.
     pub(crate) fn move_attempt(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
+        let running = self.holder.running.get(&task).filter(|running| running.attempt == attempt);
+        out.events.extend(running.map(|running| running.ended(task, End::Cancelled)));
         self.drop_task(task, attempt, out);
         if self.options.mutant == Some(Mutant::MovedUnreported) {
             return;
