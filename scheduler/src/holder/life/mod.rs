@@ -162,12 +162,13 @@ impl Scheduler {
         };
         let longest = offering.iter().filter_map(left).max().unwrap_or(0);
         let seconds = |ns: u64| ns as f64 / 1e9;
-        let asked_ns = match work.spec.time_request_ns {
-            0 => length.0,
-            exact => exact,
+        let before_ns = notice_of(&work.spec).map_or(0, |notice| notice.before_ns);
+        let (asked_ns, asks) = match work.spec.time_request_ns {
+            exact if exact >= before_ns => (exact, "it asks for"),
+            _ => (before_ns, "it has a signal before its end, and asks for"),
         };
         Some(format!(
-            "it asks for {:.0} s, and no node that is there lives that long: the longest has {:.0} \
+            "{asks} {:.0} s, and no node that is there lives that long: the longest has {:.0} \
              s left",
             seconds(asked_ns),
             seconds(longest)
