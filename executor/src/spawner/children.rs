@@ -56,7 +56,7 @@ struct Child {
     /// The mark in its environment, by which processes outside its group are found.
     mark: Vec<u8>,
     print: PrintedBytes,
-    /// The signal before an end; `None`: it gets none, or has got it.
+    /// The signal before an end; `None`: it gets none.
     notice: Option<Notice>,
 }
 
@@ -85,6 +85,10 @@ impl TimeLimit {
         let ends = self.ends?.checked_add(waited);
         self.ends = ends;
         Some(ends?.saturating_duration_since(now))
+    }
+
+    fn waits(&self) -> bool {
+        self.waits_since.is_some()
     }
 
     /// An alarm of an earlier end, before the clock stood still, does not count.
@@ -314,7 +318,11 @@ impl Children {
         waits: bool,
         now: Instant,
     ) -> Option<Duration> {
-        self.children.get_mut(&number)?.limit.set_waiting(waits, now)
+        let child = self.children.get_mut(&number)?;
+        if let Some(notice) = child.notice.as_mut().filter(|_| !waits && child.limit.waits()) {
+            notice.is_given = false; // It goes on as the next attempt, which gets its signal too.
+        }
+        child.limit.set_waiting(waits, now)
     }
 
     /// Handles the end of a command's time limit. False if it has ended already, or if the limit is
@@ -334,11 +342,11 @@ impl Children {
         let Some(child) = self.children.get_mut(&number) else {
             return self.early_notices.add(number);
         };
-        let Some(notice) = &mut child.notice else { return };
+        let Some(notice) = child.notice.as_mut().filter(|notice| !notice.is_given) else { return };
         notice.is_due = true;
         if let Some(process) = &child.process {
             let _ = kill_process_group(process.group, notice.signal());
-            child.notice = None;
+            (notice.is_due, notice.is_given) = (false, true);
         }
     }
 
@@ -354,7 +362,8 @@ impl Children {
 
     /// How long a command that has this time left waits for its signal.
     pub(super) fn notice_wait(&self, number: u64, left: Duration) -> Option<Duration> {
-        Some(self.children.get(&number)?.notice?.wait(left))
+        let notice = self.children.get(&number)?.notice.filter(|notice| !notice.is_given)?;
+        Some(notice.wait(left))
     }
 
     /// Whether some command has a memory limit.
@@ -521,6 +530,21 @@ mod tests {
         let mut none = TimeLimit::begin(0);
         assert_eq!(none.set_waiting(true, start), None);
         assert_eq!(none.set_waiting(false, start + s(1)), None);
+    }
+
+    #[test]
+    fn a_command_that_goes_on_after_a_wait_gets_its_signal_again() {
+        let mut children = Children::default();
+        children.expect(&Start { number: 1, notice_signal: 10, ..Start::default() });
+        let notice = children.children.get_mut(&1).and_then(|child| child.notice.as_mut());
+        notice.expect("it has one").is_given = true;
+        let (now, left) = (Instant::now(), Duration::from_secs(1));
+        for waits in [false, true] {
+            children.set_waiting(1, waits, now);
+            assert_eq!(children.notice_wait(1, left), None, "it has got it");
+        }
+        children.set_waiting(1, false, now);
+        assert_eq!(children.notice_wait(1, left), Some(left));
     }
 
     #[test]

@@ -10,13 +10,15 @@ use super::wire::Start;
 /// Notices for commands that have not come yet; more of them are dropped.
 const EARLY_MAX: usize = 4096;
 
-/// The signal of a command, until it is sent.
+/// The signal of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Notice {
     signal: Signal,
     before: Duration,
     /// It was asked for before the command had a process.
     pub(super) is_due: bool,
+    /// It was sent in this attempt.
+    pub(super) is_given: bool,
 }
 
 impl Notice {
@@ -24,7 +26,7 @@ impl Notice {
     pub(super) fn of(start: &Start) -> Option<Self> {
         let signal = Signal::from_named_raw(start.notice_signal)?;
         let before = Duration::from_nanos(start.notice_before_ns);
-        Some(Self { signal, before, is_due: false })
+        Some(Self { signal, before, is_due: false, is_given: false })
     }
     pub(super) fn signal(self) -> Signal {
         self.signal

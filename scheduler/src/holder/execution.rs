@@ -73,6 +73,12 @@ impl Running {
     pub(crate) fn go_on(&mut self, seat: Seat) {
         (self.seat, self.rests) = (Some(seat), false);
     }
+    /// The attempt ends without a completion.
+    pub(crate) fn ended(&self, task: TaskId, end: EventEnd) -> Event {
+        let Self { attempt, started, .. } = *self;
+        let Reads { moved_bytes, local_bytes, .. } = self.reads;
+        Event::Ended { task, attempt, end, started, moved_bytes, local_bytes }
+    }
 }
 
 #[cfg(test)]

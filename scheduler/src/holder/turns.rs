@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::event::{End as EventEnd, Event};
+use proto::event::End as EventEnd;
 
 use proto::wire::message::Body;
 use proto::wire::{self, TurnResult, TurnVerdict};
@@ -289,10 +289,8 @@ impl Scheduler {
         if let Some(running) = running {
             let commit = TurnCommit { seq, ..TurnCommit::default() };
             out.turn_answers.push((task, attempt, TurnAnswer::Committed(commit)));
-            let (end, started) = (EventEnd::Done, running.started);
-            let (moved_bytes, local_bytes) = (running.reads.moved_bytes, running.reads.local_bytes);
-            debug_assert!(started <= now);
-            out.events.push(Event::Ended { task, attempt, end, started, moved_bytes, local_bytes });
+            debug_assert!(running.started <= now);
+            out.events.push(running.ended(task, EventEnd::Done));
         }
         self.drop_task(task, attempt, out);
     }

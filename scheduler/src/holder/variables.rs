@@ -296,7 +296,12 @@ impl Scheduler {
             values if values.is_empty() => {
                 self.end_attempt_at(now, None, (task, attempt), outcome, out);
             }
+            _ if self.holder.is_to_move(task, attempt) => {
+                self.end_attempt_at(now, None, (task, attempt), outcome, out);
+            }
             values if self.holder.leave_seat(now, task, attempt) => {
+                // It has ended before it was told.
+                self.holder.forget_notice(task);
                 self.await_variables((task, attempt), values, Step::End(now, outcome));
             }
             _ => {} // It was stopped meanwhile.

@@ -63,11 +63,9 @@ pub(crate) fn split<K: Ord>(body: Body, homes: &Homes, key: impl Fn(PartitionId)
             .into_iter()
             .map(|(key, asks)| (key, Body::CreditQuery(wire::CreditQuery { requests: asks })))
             .collect(),
-        AddressedTo::TasksNotHeld(tasks) => group(tasks, |held| local(held.local))
+        AddressedTo::TasksNotHeld(told) => group(&told.tasks, |held| local(held.local))
             .into_iter()
-            .map(|(key, tasks)| {
-                (key, Body::TasksNotHeld(wire::TasksNotHeld { tasks, moved: false }))
-            })
+            .map(|(key, tasks)| (key, Body::TasksNotHeld(wire::TasksNotHeld { tasks, ..*told })))
             .collect(),
         AddressedTo::Makers(outputs) => group(outputs, |output| local(output.task))
             .into_iter()

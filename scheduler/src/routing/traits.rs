@@ -47,7 +47,7 @@ pub enum AddressedTo<'a> {
     /// The owners of the parents that are asked for. One message for each.
     Parents(&'a [wire::CreditRequest]),
     /// The owners of the tasks that are not held. One message for each.
-    TasksNotHeld(&'a [wire::TaskAttempt]),
+    TasksNotHeld(&'a wire::TasksNotHeld),
     /// The owners of the tasks that made these outputs. One message for each.
     Makers(&'a [wire::OutputReaders]),
     /// The owner of the task that took this turn.
@@ -124,7 +124,7 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
         Body::TasksMovedAck(_)    => row(Node,                YES, NO,  NO,  NO,   Reliable),
         Body::RevokeAttempts(_)   => row(Node,                NO,  NO,  NO,  NO,   Reliable),
         Body::HeldTasksQuery(_)   => row(Node,                NO,  NO,  NO,  NO,   Reliable),
-        Body::TasksNotHeld(it)    => row(TasksNotHeld(&it.tasks), NO, YES, NO,  NO,   Reliable),
+        Body::TasksNotHeld(it)    => row(TasksNotHeld(it),    NO,  YES, NO,  NO,   Reliable),
 
         // Ends and credits. A skipped child never runs.
         Body::Finished(it)        => row(Ended(&it.completions), NO, YES, NO, NO,   Reliable),
@@ -264,7 +264,7 @@ impl AddressedTo<'_> {
                 children.for_each(|&child| visit(of(child)));
             }
             Self::Parents(asks) => asks.iter().for_each(|ask| visit(of(ask.parent))),
-            Self::TasksNotHeld(tasks) => tasks.iter().for_each(|task| visit(of(task.local))),
+            Self::TasksNotHeld(it) => it.tasks.iter().for_each(|task| visit(of(task.local))),
             Self::Makers(outputs) => outputs.iter().for_each(|output| visit(of(output.task))),
             Self::TasksMoved(moved) => moved.tasks.iter().for_each(|task| visit(of(task.local))),
             Self::Turn(turn) => {
@@ -279,8 +279,8 @@ impl AddressedTo<'_> {
             Self::Ended(ends) => {
                 ends.iter().for_each(|end| visit(LocalId(end.local), Attempt(end.attempt)));
             }
-            Self::TasksNotHeld(tasks) => {
-                tasks.iter().for_each(|it| visit(LocalId(it.local), Attempt(it.attempt)))
+            Self::TasksNotHeld(told) => {
+                told.tasks.iter().for_each(|it| visit(LocalId(it.local), Attempt(it.attempt)))
             }
             Self::TasksMoved(moved) => {
                 moved.tasks.iter().for_each(|it| visit(LocalId(it.local), Attempt(it.attempt)));

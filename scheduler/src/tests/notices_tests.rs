@@ -1,6 +1,7 @@
 //! Signals before an end: the attempts that are told, and what the end of a told command means.
 
 use proto::event::RetryReason;
+use proto::variable::parse_declared;
 use proto::wire::message::Body;
 use proto::work::Outcome;
 use proto::{Attempt, Event, Incarnation, JobId, NodeId, PartitionId, TaskId, Time, wire};
@@ -20,10 +21,19 @@ struct Node {
 }
 
 fn leaving(phase: wire::MemberPhase, by_ns: u64) -> crate::Homes {
-    let of = |node: u32| wire::Member { slots: 2, ..test_nodes::member(node) };
+    homes(0, [2, 2], phase, by_ns)
+}
+
+/// Node `me` is home of the tasks, and node 0 is in this phase.
+fn homes(me: u32, slots: [u32; 2], phase: wire::MemberPhase, by_ns: u64) -> crate::Homes {
+    let of = |node: u32| wire::Member { slots: slots[node as usize], ..test_nodes::member(node) };
     let mut members = vec![of(0), of(1)];
     (members[0].phase, members[0].leaves_by_ns) = (phase as i32, by_ns);
-    test_nodes::homes(0, members, &[0, 1])
+    test_nodes::homes(me, members, &[me, 1 - me])
+}
+
+fn notice() -> wire::Notice {
+    wire::Notice { signal: 10, before_ns: BEFORE_NS }
 }
 
 fn spec(notice: Option<wire::Notice>) -> wire::Spec {
@@ -34,29 +44,39 @@ fn spec(notice: Option<wire::Notice>) -> wire::Spec {
 
 impl Node {
     fn new(end: Option<EndOfLife>, mutant: Option<Mutant>) -> Self {
-        let notice = wire::Notice { signal: 10, before_ns: BEFORE_NS };
-        let task = |spec| wire::Task { spec, ..Default::default() };
-        let chunk = wire::Chunk {
-            job: 1,
-            specs: vec![spec(Some(notice)), spec(None)],
-            tasks: vec![task(0), task(1)],
-            ..Default::default()
-        };
-        let visible = wire::VisibleRecord { chunks: 1, ..Default::default() };
         let homes = leaving(wire::MemberPhase::Up, 0);
         let plain = test_nodes::scheduler(0, 2, Tuning::of(Policy::Mlb), homes.clone());
         let options = Options { end, mutant, ..plain.options };
-        let mut scheduler = Scheduler::new(options, homes);
+        let specs = vec![spec(Some(notice())), spec(None)];
+        let node = Self::with(Scheduler::new(options, homes), specs);
+        assert_eq!(node.launched.len(), 2);
+        node
+    }
+
+    /// The home of a task of two slots. Node 0 alone has two slots, and is in this phase.
+    fn of_wide_command(me: u32, phase: wire::MemberPhase) -> Self {
+        let homes = homes(me, [2, 1], phase, 0);
+        let own = [2, 1][me as usize];
+        let scheduler = test_nodes::scheduler(me, own, Tuning::of(Policy::Mlb), homes);
+        Self::with(scheduler, vec![wire::Spec { cpus: 2, ..spec(Some(notice())) }])
+    }
+
+    /// The home of a task of each spec.
+    fn with(mut scheduler: Scheduler, specs: Vec<wire::Spec>) -> Self {
+        let task = |spec| wire::Task { spec, ..Default::default() };
+        let tasks = (0..specs.len() as u32).map(task).collect();
+        let chunk = wire::Chunk { job: 1, specs, tasks, ..Default::default() };
+        let visible = wire::VisibleRecord { chunks: 1, ..Default::default() };
         for record in [LedgerRecord::Chunk(chunk), LedgerRecord::Visible(visible)] {
             let at = (PartitionId(0), JobId(1));
             scheduler.load(Time(1), at.0, at.1, record).expect("records fit one another");
         }
         let mut out = Out::default();
-        scheduler.on_peer_incarnation(Time(1), NodeId(1), Incarnation(1), &mut out);
+        let other = NodeId(1 - scheduler.options.me.0);
+        scheduler.on_peer_incarnation(Time(1), other, Incarnation(1), &mut out);
         scheduler.resume(Time(1), &mut out);
         let mut node = Self { scheduler, out, launched: Vec::new() };
         node.step(2);
-        assert_eq!(node.launched.len(), 2);
         node
     }
 
@@ -83,6 +103,18 @@ impl Node {
         self.step(at);
     }
 
+    /// A variable of the job has a value; it is synced or not.
+    fn learn_value(&mut self, synced: bool) {
+        let declared = parse_declared("best=min").expect("it is well formed");
+        let value = wire::VarValue { number: 5, ..Default::default() };
+        let (declared, value) = (Some(declared), Some(value));
+        let variables = vec![wire::Variable { declared, value, ..Default::default() }];
+        let push = wire::VarPush { job: 1, synced, variables, ..Default::default() };
+        self.scheduler.holder.variables_mut().entry(JobId(1)).or_default();
+        let from = NodeId(1);
+        self.scheduler.on_message(Time(3), from, Body::VarPush(push), &mut self.out);
+    }
+
     /// The reasons of further attempts.
     fn replaced(&self) -> Vec<RetryReason> {
         let events = self.out.events.iter();
@@ -95,7 +127,13 @@ impl Node {
 
     /// Whether tasks were sent to the other node.
     fn pushed(&self) -> bool {
-        self.out.reliable.iter().any(|(to, body)| *to == NodeId(1) && matches!(body, Body::Push(_)))
+        self.out.reliable.iter().any(|(_, body)| matches!(body, Body::Push(_)))
+    }
+
+    /// Whether the one task waits at its home for a node, and no node has it.
+    fn awaits_node(&self) -> bool {
+        let waits = self.scheduler.home.awaiting_wide_node().len() == 1;
+        waits && self.out.facts.ends.is_empty() && !self.pushed()
     }
 }
 
@@ -169,6 +207,32 @@ fn a_command_that_ends_before_it_is_told_ends_as_ever() {
     assert!(node.told().is_empty() && node.out.kills.is_empty());
 }
 
+/// The end waits for values of a variable; the signal comes only then.
+#[test]
+fn a_command_that_ended_before_the_drain_is_not_moved() {
+    let mut node = Node::new(None, None);
+    let first = node.launched[0];
+    node.learn_value(false);
+    node.fail(3, first);
+    node.drain(4, 50);
+    assert!(node.told().is_empty());
+    node.step(60);
+    node.learn_value(true);
+    node.step(61);
+    assert!(node.replaced().is_empty() && node.out.kills.is_empty());
+    assert!(!node.scheduler.holder.running().contains_key(&first.0), "its end is reported");
+}
+
+#[test]
+fn a_told_command_is_moved_while_values_are_not_synced() {
+    let mut node = Node::new(None, None);
+    let first = node.launched[0];
+    node.learn_value(false);
+    node.drain(3, 0);
+    node.fail(4, first);
+    assert!(node.replaced() == [RetryReason::Moved] && node.pushed());
+}
+
 /// A task that waits on a node that is drained does not start there.
 #[test]
 fn a_drained_node_starts_no_command_with_a_signal() {
@@ -180,4 +244,32 @@ fn a_drained_node_starts_no_command_with_a_signal() {
         node.step(at);
     }
     assert_eq!(node.launched.len(), 2);
+}
+
+/// Only the drained node has room for the task, and it is the task's home.
+#[test]
+fn a_command_waits_while_its_drained_home_alone_offers_enough() {
+    let mut node = Node::of_wide_command(0, wire::MemberPhase::Up);
+    let first = node.launched[0];
+    let drained = |slots| homes(0, slots, wire::MemberPhase::Leaving, 0);
+    node.scheduler.set_homes(Time(3), drained([2, 1]), &mut node.out);
+    node.step(3);
+    node.fail(4, first);
+    assert!(node.replaced() == [RetryReason::Moved] && node.awaits_node());
+    let why = node.scheduler.explain_awaiting_wide_node(first.0);
+    assert!(why.contains("is drained"), "{why}");
+    node.scheduler.set_homes(Time(5), drained([2, 2]), &mut node.out);
+    node.step(5);
+    assert!(node.pushed(), "the other node offers enough now");
+}
+
+/// Only the drained node has room for the task, and another node is the task's home.
+#[test]
+fn a_home_sends_no_command_with_a_signal_to_a_drained_node() {
+    let mut node = Node::of_wide_command(1, wire::MemberPhase::Leaving);
+    assert!(node.awaits_node());
+    let returned = homes(1, [2, 1], wire::MemberPhase::Up, 0);
+    node.scheduler.set_homes(Time(3), returned, &mut node.out);
+    node.step(3);
+    assert!(node.pushed(), "the other node is there again");
 }

@@ -136,7 +136,8 @@ impl Scheduler {
         end.is_none_or(|end| end.fits(now.0, length.0))
     }
 
-    /// The reason why a task waits, if the nodes that offer the rest end too early for it.
+    /// The reason why a task waits, if the nodes that offer the rest end too early for it or are
+    /// drained.
     pub(crate) fn explain_end(&self, work: &Work) -> Option<String> {
         let length = work.time_request();
         if length == Span::ZERO {
@@ -145,7 +146,13 @@ impl Scheduler {
         let homes = self.routing.homes();
         let offering: Vec<NodeId> =
             homes.living().filter(|&node| self.offers_ever(node, work)).collect();
-        if offering.iter().any(|&node| self.outlives(node, length)) || offering.is_empty() {
+        if offering.is_empty() {
+            return None;
+        }
+        if offering.iter().all(|&node| self.would_move(node, work)) {
+            return Some("it has a signal, and each node that offers enough is drained".to_owned());
+        }
+        if offering.iter().any(|&node| self.outlives(node, length)) {
             return None;
         }
         let left = |&node: &NodeId| {
@@ -155,12 +162,13 @@ impl Scheduler {
         };
         let longest = offering.iter().filter_map(left).max().unwrap_or(0);
         let seconds = |ns: u64| ns as f64 / 1e9;
-        let asked_ns = match work.spec.time_request_ns {
-            0 => length.0,
-            exact => exact,
+        let before_ns = notice_of(&work.spec).map_or(0, |notice| notice.before_ns);
+        let (asked_ns, asks) = match work.spec.time_request_ns {
+            exact if exact >= before_ns => (exact, "it asks for"),
+            _ => (before_ns, "it has a signal before its end, and asks for"),
         };
         Some(format!(
-            "it asks for {:.0} s, and no node that is there lives that long: the longest has {:.0} \
+            "{asks} {:.0} s, and no node that is there lives that long: the longest has {:.0} \
              s left",
             seconds(asked_ns),
             seconds(longest)

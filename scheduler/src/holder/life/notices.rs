@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use proto::event::End;
 use proto::wire::message::Body;
-use proto::{Attempt, TaskId, Time, wire};
+use proto::{Attempt, NodeId, TaskId, Time, wire};
 
 use crate::holder::Holder;
+use crate::holder::task::Work;
 use crate::objects::drain::AttemptKey;
 use crate::output::{Out, task_attempt};
 use crate::{Mutant, Scheduler};
@@ -75,6 +77,11 @@ impl Holder {
 }
 
 impl Scheduler {
+    /// Whether the node is drained and the task has a signal: it would be moved at once.
+    pub(crate) fn would_move(&self, node: NodeId, work: &Work) -> bool {
+        notice_of(&work.spec).is_some() && self.routing.homes().is_leaving(node)
+    }
+
     /// Tells commands of the end of this node, and moves those that run at the deadline of its
     /// drain.
     pub(crate) fn tend_notices(&mut self, now: Time, out: &mut Out) {
@@ -104,6 +111,8 @@ impl Scheduler {
 
     /// The attempt is over: its task runs again elsewhere.
     pub(crate) fn move_attempt(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
+        let running = self.holder.running.get(&task).filter(|running| running.attempt == attempt);
+        out.events.extend(running.map(|running| running.ended(task, End::Cancelled)));
         self.drop_task(task, attempt, out);
         if self.options.mutant == Some(Mutant::MovedUnreported) {
             return;

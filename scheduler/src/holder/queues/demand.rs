@@ -95,7 +95,8 @@ impl Scheduler {
         };
         let sampled = sample.classes.entry(class_of(&work.spec)).or_insert_with(fresh);
         sampled.samples += 1;
-        let length = self.length_of(work).0.max(work.time_request().0);
+        // The time of a signal before an end is no work.
+        let length = self.length_of(work).0.max(work.spec.time_request_ns);
         sampled.row.work_ns = sampled.row.work_ns.saturating_add(length);
     }
 }

@@ -418,9 +418,12 @@ impl Scheduler {
         self.holder.classes.note(work, &self.holder.slots, self.routing.homes(), keep);
     }
 
-    /// Whether the offer of a member is enough for the task, and its life long enough.
+    /// Whether the offer of a member is enough for the task, and its life long enough. A drained
+    /// node starts no task that it would have to move.
     pub(crate) fn offers_enough(&self, node: NodeId, work: &Work) -> bool {
-        self.offers_ever(node, work) && self.outlives(node, work.time_request())
+        self.offers_ever(node, work)
+            && self.outlives(node, work.time_request())
+            && !self.would_move(node, work)
     }
     /// Whether the offer of a member is enough for the task, however long the member lives.
     pub(crate) fn offers_ever(&self, node: NodeId, work: &Work) -> bool {
