@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kvs::membership::member;
 use proto::wire::{self, MemberPhase, response};
-use proto::{Incarnation, NodeId, PartitionId, Time};
+use proto::{Incarnation, NodeId, PartitionId, TaskId, Time};
 use scheduler::Homes;
 
 use crate::node::Node;
@@ -28,6 +28,12 @@ impl Node {
     /// not home yet, or no longer, would answer that unknown jobs or keys do not exist.
     pub(crate) fn not_here(&self, request: &scheduler::Request) -> Option<PartitionId> {
         self.replica.as_ref()?;
+        // A holder explains its tasks, too: only it knows why they wait.
+        if let scheduler::Request::Explain(query) = request
+            && self.scheduler.holds(TaskId::new(query.job, query.local))
+        {
+            return None;
+        }
         let homes = self.scheduler.homes();
         request.partitions(homes).into_iter().find(|&partition| !homes.is_mine(partition))
     }

@@ -373,7 +373,9 @@ impl Scheduler {
         Ok(response::Body::Explanation(explanation))
     }
 
-    fn holds(&self, task: TaskId) -> bool {
+    /// Whether this node has the task of another home: queued, staged or running.
+    #[must_use]
+    pub fn holds(&self, task: TaskId) -> bool {
         self.holder.remote_tasks().contains_key(&task)
             || self.holder.staging().contains_key(&task)
             || self.holder.running().contains_key(&task)
