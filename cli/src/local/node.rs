@@ -66,8 +66,8 @@ enum NodeVerb {
     Drain {
         #[arg(value_parser = parse_node, required = true)]
         nodes: Vec<NodeId>,
-        /// Kill tasks with a signal that still run after this time; they run elsewhere [default:
-        /// the drain waits for them]
+        /// Kill tasks with a signal that still run after this time; they run elsewhere; a leaving
+        /// node keeps the earlier of two deadlines [default: the drain waits for them]
         #[arg(long, value_name = "DURATION")]
         deadline: Option<Timespan>,
         #[command(flatten)]

@@ -49,6 +49,14 @@ pub(crate) fn drain(
         for node in nodes {
             client.raw().propose(leave(*node, by_ns)).await?;
         }
+        let map = client.raw().newest_map(PATIENCE).await;
+        for node in nodes {
+            if let Some(kept_ns) = earlier_deadline(&map, *node, by_ns) {
+                let left = units::seconds(kept_ns.saturating_sub(units::now_ns()) as f64 / 1e9);
+                let text = format!("node {node} keeps its earlier deadline: {left} are left");
+                context.output.note(&text);
+            }
+        }
         for node in nodes {
             let (mut has_room, mut was_down) = (true, false);
             loop {
@@ -130,6 +138,12 @@ fn still_there(map: &wire::ClusterMap, node: NodeId, left: &UnreplicatedOutputs)
 
 fn phase_of(map: &wire::ClusterMap, node: NodeId) -> Option<wire::MemberPhase> {
     kvs::membership::member(map, node).map(wire::Member::phase)
+}
+
+/// The deadline of an earlier drain, if the node keeps it instead of this one (0: none).
+fn earlier_deadline(map: &wire::ClusterMap, node: NodeId, by_ns: u64) -> Option<u64> {
+    let kept_ns = kvs::membership::member(map, node)?.leaves_by_ns;
+    (kept_ns > 0 && (by_ns == 0 || kept_ns < by_ns)).then_some(kept_ns)
 }
 
 /// A node that is down cannot transfer its data.
@@ -263,6 +277,22 @@ mod tests {
     use map_command::Body;
 
     use super::*;
+
+    #[test]
+    fn a_later_deadline_or_none_leaves_the_earlier_one() {
+        let mut map = kvs::make_replicated_map(1, 3, 8, 2);
+        let drained = |map: &mut wire::ClusterMap, by_ns| {
+            apply(map, &command(leave(NodeId(2), by_ns)));
+            earlier_deadline(map, NodeId(2), by_ns)
+        };
+        let up = wire::MemberUp { node: 2, incarnation: 1, store: 1, ..Default::default() };
+        assert!(apply(&mut map, &command(Body::Up(up))));
+        assert_eq!(drained(&mut map, 0), None);
+        assert_eq!(drained(&mut map, 50), None, "the first deadline");
+        assert_eq!(drained(&mut map, 60), Some(50));
+        assert_eq!(drained(&mut map, 0), Some(50));
+        assert_eq!(drained(&mut map, 40), None, "an earlier one");
+    }
 
     #[test]
     fn a_node_that_is_down_is_removed_and_not_drained_and_one_that_is_awaited_is_neither() {
