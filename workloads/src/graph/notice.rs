@@ -17,11 +17,13 @@ const NAMES: &[(&str, u32)] = &[
     ("HUP", 1),
     ("INT", 2),
     ("QUIT", 3),
+    ("KILL", KILL),
     ("USR1", 10),
     ("USR2", 12),
     ("ALRM", 14),
     ("TERM", 15),
     ("CONT", 18),
+    ("STOP", STOP),
     ("TSTP", 20),
     ("URG", 23),
     ("XCPU", 24),
@@ -104,6 +106,10 @@ mod tests {
         assert_eq!((read("12"), read("TERM")), (Some((12, 60_000)), Some((15, 60_000))));
         for wrong in ["", "@5s", "USR1@", "USR1@soon", "USR9@1s", "KILL@1s", "19", "0", "64"] {
             assert_eq!(read(wrong), None, "{wrong}");
+        }
+        for fatal in ["KILL@1s", "sigstop", "9"] {
+            let error = fatal.parse::<Notice>().expect_err(fatal);
+            assert!(error.contains("no program can handle"), "{error}");
         }
         for text in ["USR1@60s", "15@500ms", "7@1s"] {
             let notice = text.parse::<Notice>().expect("it is one");
