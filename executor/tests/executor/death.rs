@@ -142,7 +142,7 @@ fn a_new_node_kills_what_outlived_node_and_spawner() {
     node.wait().unwrap();
     assert!(pids.iter().all(|pid| is_alive(pid)), "else this test shows nothing");
     let bench = Bench::with(|config| config.state_dir = directory.path().join("state"));
-    assert!(!pids.iter().any(|pid| is_alive(pid)));
+    wait_for_death(&pids);
     let tasks = directory.path().join("state/tasks");
     assert_eq!(fs::read_dir(tasks).unwrap().count(), 0);
     drop(bench);
