@@ -99,9 +99,13 @@ impl Member {
     pub(crate) fn propose(&mut self, command: wire::MapCommand) {
         self.membership.propose(command);
     }
-    /// Proposes a change of a kind of which only the latest one counts.
-    pub(crate) fn propose_latest(&mut self, command: wire::MapCommand) {
-        self.membership.propose_latest(command);
+    /// This node wants the change no more.
+    pub(crate) fn withdraw(&mut self, command: &wire::MapCommand) {
+        self.membership.withdraw(command);
+    }
+    /// Whether this node waits for a change of its own.
+    pub(crate) fn proposes(&self) -> bool {
+        self.membership.proposes()
     }
     pub(crate) fn on_time(&mut self, now: Time) {
         self.membership.on_time(now);

@@ -145,7 +145,7 @@ def task(
 # Clusters.
 
 @type_check_only
-class _Bound:
+class _Submits:
     def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]: ...
     def map(
         self, fn: Callable[..., _T], /, *iterables: Iterable[Any], ahead: int | None = None
@@ -159,9 +159,9 @@ class _Bound:
         stdin: Any = None,
         check: bool = True,
     ) -> _Command: ...
-    def options(self, **options: Any) -> _Bound: ...
+    def options(self, **options: Any) -> _Submits: ...
 
-class Client:
+class Client(_Submits):
     def __init__(
         self,
         dir: _Path | None = None,
@@ -173,20 +173,6 @@ class Client:
         runtime: Runtime | None = None,
         _core: Any = None,
     ) -> None: ...
-    def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]: ...
-    def map(
-        self, fn: Callable[..., _T], /, *iterables: Iterable[Any], ahead: int | None = None
-    ) -> Map[_T]: ...
-    def command(
-        self,
-        argv: Iterable[Any],
-        *,
-        cwd: _Path | None = None,
-        env: Mapping[str, object] | None = None,
-        stdin: Any = None,
-        check: bool = True,
-    ) -> _Command: ...
-    def options(self, **options: Any) -> _Bound: ...
     def file(self, path: _Path) -> Future[File]: ...
     def put(self, value: _T) -> Future[_T]: ...
     def gather(self, futures: Any) -> Any: ...

@@ -82,7 +82,7 @@ class Options:
 
     def may_be_refused(self):
         """Whether there may be no node for such a call."""
-        return self.cpus > 1 or self.copies > 1 or bool(self.memory or (self.runtime and self.runtime.memory))
+        return self.cpus > 1 or bool(self.memory or (self.runtime and self.runtime.memory))
 
     def fields(self, kind):
         return {

@@ -399,7 +399,7 @@ impl Scheduler {
             // answers that there is no such job. Until then nothing is dropped; the home may have
             // promised the job.
             let question = self.ask_job_home(job_id, out);
-            self.home.ledger.has_asked(now, job_id, question);
+            self.home.ledger.note_question(now, job_id, question);
         }
     }
 

@@ -395,8 +395,7 @@ impl Cx {
     fn go_on(&mut self) -> Result<()> {
         self.rest(false)?;
         loop {
-            let goes = self.line.borrow_mut().goes(self.call);
-            if goes.is_some() {
+            if self.line.borrow_mut().has_slot(self.call) {
                 return Ok(());
             }
             if self.is_cancelled() {

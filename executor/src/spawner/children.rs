@@ -355,7 +355,7 @@ impl Children {
         let Some(child) = self.children.get(&number) else { return };
         let Some((ends, notice)) = child.limit.ends.zip(child.notice) else { return };
         let is_near = notice.wait(ends.saturating_duration_since(now)).is_zero();
-        if is_near && child.limit.waits_since.is_none() {
+        if is_near && !child.limit.waits() {
             self.give_notice(number);
         }
     }

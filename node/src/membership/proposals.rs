@@ -14,14 +14,12 @@ impl Membership {
         }
     }
 
-    /// As `propose`; earlier proposals of the same kind end.
-    pub(crate) fn propose_latest(&mut self, command: wire::MapCommand) {
-        if self.wanted.contains(&command) {
-            return;
-        }
-        let kind = |it: &wire::MapCommand| it.body.as_ref().map(std::mem::discriminant);
-        self.wanted.retain(|other| kind(other) != kind(&command));
-        self.propose(command);
+    /// This node wants the change no more.
+    pub(crate) fn withdraw(&mut self, command: &wire::MapCommand) {
+        self.wanted.retain(|wanted| wanted != command);
+    }
+    pub(crate) fn proposes(&self) -> bool {
+        !self.wanted.is_empty()
     }
 
     /// Replaces the changes that this node's replicas want.

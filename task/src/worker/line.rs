@@ -308,9 +308,10 @@ impl Line {
         self.send(&record).map_err(|_| Ended::Stopped)
     }
 
-    /// Whether the call may go on: `Some(true)` if its wait has failed.
-    pub(crate) fn goes(&mut self, call: u64) -> Option<bool> {
-        self.going.remove(&call)
+    /// Whether the call has its slot. A GO that fails a wait may have crossed the end of the wait:
+    /// it is no slot, and another GO follows.
+    pub(crate) fn has_slot(&mut self, call: u64) -> bool {
+        self.going.remove(&call) == Some(false)
     }
 
     pub(crate) fn is_stuck(&mut self, call: u64) -> bool {
@@ -406,6 +407,16 @@ mod tests {
         let (fields, _) = line.answer(seq).unwrap();
         assert!(fields["text"].as_str().unwrap().starts_with("/no/such/file: "), "{fields}");
         assert!(fields["error"].is_string());
+    }
+
+    #[test]
+    fn a_go_that_fails_a_wait_and_crosses_its_end_is_no_slot() {
+        let (mut line, _to, _from) = line(tempfile::tempfile().unwrap());
+        line.going.insert(7, true);
+        assert!(!line.has_slot(7));
+        line.going.insert(7, false);
+        assert!(line.has_slot(7));
+        assert!(!line.has_slot(7), "each GO counts once");
     }
 
     #[test]

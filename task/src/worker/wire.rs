@@ -24,7 +24,7 @@ pub(super) const REST: u8 = 70;
 const RECORD_HEAD_BYTES: usize = 5;
 const VALUE_HEAD_BYTES: usize = 8;
 const CALL_HEAD_BYTES: usize = 64;
-const JSON: u8 = 3;
+
 
 /// The reason why bytes are no records.
 #[derive(Debug)]
@@ -202,7 +202,7 @@ pub(super) fn result(
     head.extend_from_slice(&[status as u8, 0]);
     head.extend_from_slice(&1_u16.to_le_bytes());
     head.extend_from_slice(&0_u32.to_le_bytes());
-    head.extend_from_slice(&[u8::from(is_path), JSON]);
+    head.extend_from_slice(&[u8::from(is_path), proto::codec::JSON]);
     head.extend_from_slice(&0_u16.to_le_bytes());
     head.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     record(RESULT, &[&head, bytes])

@@ -402,7 +402,7 @@ impl Scheduler {
         send_answers(told, out);
     }
 
-    /// The cluster has fewer nodes than the gang needs.
+    /// Why there are too few nodes for a gang: too few fit, or too many of these are paused.
     pub(crate) fn explain_lack(&self, work: &Work) -> Option<String> {
         if !work.is_gang() {
             return None;
@@ -410,22 +410,20 @@ impl Scheduler {
         let homes = self.routing.homes();
         let fits = |node: &NodeId| self.offers_ever(*node, work);
         let fitting = homes.not_removed().filter(fits).count();
-        let paused = homes.not_removed().filter(fits).filter(|&node| homes.is_paused(node));
-        let (nodes, paused) = (work.spec.nodes, paused.count());
-        if !self.lacks_nodes_for(work) {
-            let is_enough = fitting - paused >= nodes as usize;
-            return (!is_enough && paused > 0).then(|| {
-                format!(
-                    "it needs {nodes} nodes at once, and {paused} of the {fitting} nodes that fit \
-                     are paused: 'starling node resume' lets them work"
-                )
-            });
+        let paused = homes.not_removed().filter(fits).filter(|&node| homes.is_paused(node)).count();
+        let (nodes, all) = (work.spec.nodes as usize, homes.not_removed().count());
+        if fitting > 0 && fitting < nodes {
+            return Some(format!(
+                "it needs {nodes} nodes at once, and {fitting} of the {all} nodes of the cluster \
+                 fit: it waits for more to join"
+            ));
         }
-        let all = homes.not_removed().count();
-        Some(format!(
-            "it needs {nodes} nodes at once, and {fitting} of the {all} nodes of the cluster fit: \
-             it waits for more to join"
-        ))
+        (paused > 0 && fitting - paused < nodes).then(|| {
+            format!(
+                "it needs {nodes} nodes at once, and {paused} of the {fitting} nodes that fit are \
+                 paused: 'starling node resume' lets them work"
+            )
+        })
     }
 
     /// The reason why a gang waits here.

@@ -46,7 +46,7 @@ impl Ledger {
         if holder != me {
             self.held_remotely.entry(holder).or_default().insert(task);
             if self.mutant == Some(Mutant::ThrottleForgetsOthers) {
-                self.has_no_attempt(task);
+                self.give_place_back(task);
             }
         }
         let record = out.facts.holders.entry((task.partition(), task.job)).or_default();
@@ -90,9 +90,7 @@ impl Ledger {
 
     /// Whether this attempt is ready or runs on that node, according to the task's record.
     pub(crate) fn is_held_by(&self, task: TaskId, attempt: Attempt, node: NodeId) -> bool {
-        self.cell(task).is_some_and(|cell| {
-            cell.state == State::Ready && cell.attempt == attempt && cell.holder == node
-        })
+        self.cell(task).is_some_and(|cell| cell.attempt == attempt && cell.is_held_by(node))
     }
 
     /// Adds what the attempt has used to the counts of its part.

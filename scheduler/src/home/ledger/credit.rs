@@ -431,7 +431,7 @@ impl Ledger {
         // A failed task with retries left waits behind tasks that have not had their turn.
         cell.again = why != RetryReason::Retry;
         self.waiting += 1;
-        self.has_no_attempt(task);
+        self.give_place_back(task);
         self.start_is_over(task, out);
         let stale = out.stale.entry(holder).or_default();
         stale.push(crate::output::task_attempt(task, attempt));

@@ -62,7 +62,7 @@ impl Ledger {
         staged.map(|(_, job)| job.touched + ttl).min()
     }
     /// The home of a silent job was asked whether it knows the job.
-    pub(crate) fn has_asked(&mut self, now: Time, job: JobId, question: u64) {
+    pub(crate) fn note_question(&mut self, now: Time, job: JobId, question: u64) {
         if let Some(job) = self.jobs.get_mut(&job) {
             (job.touched, job.question) = (now, question);
         }

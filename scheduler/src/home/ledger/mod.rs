@@ -516,7 +516,7 @@ impl Ledger {
             self.forget_release(task);
         }
         self.forget_held_remotely(before, task);
-        self.has_no_attempt(task);
+        self.give_place_back(task);
     }
 }
 

@@ -77,8 +77,8 @@ impl Ledger {
         })
     }
 
-    /// The task has no current attempt any more: another one of its job may be placed.
-    pub(super) fn has_no_attempt(&mut self, task: TaskId) {
+    /// The task has no current attempt any more: another task of its job may have its place.
+    pub(super) fn give_place_back(&mut self, task: TaskId) {
         let Some(all) = &mut self.throttles else { return };
         if let Some(throttle) = all.jobs.get_mut(&(task.job, task.partition())) {
             throttle.placed.remove(&task.local.index());

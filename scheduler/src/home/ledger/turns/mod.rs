@@ -161,7 +161,7 @@ impl Ledger {
     fn put_back(&mut self, now: Time, task: TaskId, pending: BTreeSet<LocalId>, out: &mut Out) {
         self.start_is_over(task, out);
         self.release_holder(task);
-        self.has_no_attempt(task);
+        self.give_place_back(task);
         let Some(cell) = self.cell_mut(task) else { return };
         cell.state = State::Waiting;
         cell.again = false;
