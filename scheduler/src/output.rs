@@ -192,13 +192,13 @@ impl Out {
 /// Reports attempts that are not on this node to their homes, in messages of bounded size.
 pub(crate) fn send_tasks_not_held(
     of_homes: BTreeMap<NodeId, Vec<wire::TaskAttempt>>,
+    moved: bool,
     out: &mut Out,
 ) {
     for (home, tasks) in of_homes {
         for piece in tasks.chunks(OBJECTS_PER_MESSAGE_MAX) {
-            let body =
-                Body::TasksNotHeld(wire::TasksNotHeld { tasks: piece.to_vec(), moved: false });
-            out.reliable.push((home, body));
+            let not_held = wire::TasksNotHeld { tasks: piece.to_vec(), moved };
+            out.reliable.push((home, Body::TasksNotHeld(not_held)));
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use proto::event::{End as EventEnd, Reason};
+use proto::event::{End as EventEnd, Reason, RetryReason};
 use proto::work::{Outcome, Stay, Turn};
 use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
 
@@ -150,7 +150,7 @@ impl Scheduler {
                 out.events.push(event);
             }
         }
-        send_tasks_not_held(not_held, out);
+        send_tasks_not_held(not_held, false, out);
     }
 
     /// A ready task arrives. If this node is its home by now, its records decide whether it is
@@ -191,14 +191,23 @@ impl Scheduler {
 
     /// The attempt was dropped here. Its home places the task again if it counts on the attempt.
     pub(crate) fn report_dropped(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
-        if self.options.mutant == Some(Mutant::ReplacedUnreported) {
-            return;
+        if self.options.mutant != Some(Mutant::ReplacedUnreported) {
+            self.report_not_held(task, attempt, RetryReason::NotHeld, out);
         }
+    }
+    /// This node does not hold the attempt any more, because it was dropped or moved.
+    pub(crate) fn report_not_held(
+        &mut self,
+        task: TaskId,
+        attempt: Attempt,
+        why: RetryReason,
+        out: &mut Out,
+    ) {
         if self.routing.homes().is_home_of(task) {
-            return self.home.ledger.replace_dropped(task, attempt, out);
+            return self.home.ledger.replace_dropped(task, attempt, why, out);
         }
-        let dropped = vec![task_attempt(task, attempt)];
-        send_tasks_not_held([(self.routing.homes().home_of(task), dropped)].into(), out);
+        let tasks = [(self.routing.homes().home_of(task), vec![task_attempt(task, attempt)])];
+        send_tasks_not_held(tasks.into(), why == RetryReason::Moved, out);
     }
 
     /// Whether an entry of a queue is still wanted.

@@ -128,7 +128,7 @@ impl Scheduler {
             self.holder.forget_completion(task, attempt);
             self.drop_task(task, attempt, out);
         }
-        send_tasks_not_held(not_held, out);
+        send_tasks_not_held(not_held, false, out);
     }
 
     /// Stops and forgets one attempt, in whatever state it is here. The outputs of a finished

@@ -190,7 +190,7 @@ impl Scheduler {
                 .or_default()
                 .push(task_attempt(task, attempt));
         }
-        send_tasks_not_held(told, out);
+        send_tasks_not_held(told, false, out);
     }
 
     /// Offers the remaining outputs, `HANDOVERS_AT_A_TIME_MAX` at a time.

@@ -236,14 +236,19 @@ fn a_told_command_is_moved_while_values_are_not_synced() {
 /// A task that waits on a node that is drained does not start there.
 #[test]
 fn a_drained_node_starts_no_command_with_a_signal() {
-    let mut node = Node::new(None, None);
-    let first = node.launched[0];
+    let homes = leaving(wire::MemberPhase::Up, 0);
+    let scheduler = test_nodes::scheduler(0, 2, Tuning::of(Policy::Mlb), homes);
+    let told = || spec(Some(notice()));
+    let mut node = Node::with(scheduler, vec![told(), spec(None), told()]);
+    assert_eq!(node.launched.len(), 2, "the third one waits");
+    let second = node.launched[1];
     node.drain(3, 0);
-    node.fail(5, first);
+    node.fail(5, second);
     for at in 6..20 {
         node.step(at);
     }
     assert_eq!(node.launched.len(), 2);
+    assert!(node.pushed(), "the other node gets it");
 }
 
 /// Only the drained node has room for the task, and it is the task's home.

@@ -25,7 +25,6 @@ const RECORD_HEAD_BYTES: usize = 5;
 const VALUE_HEAD_BYTES: usize = 8;
 const CALL_HEAD_BYTES: usize = 64;
 
-
 /// The reason why bytes are no records.
 #[derive(Debug)]
 pub(super) struct Garbage(pub(super) String);

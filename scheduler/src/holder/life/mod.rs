@@ -45,6 +45,9 @@ impl Life {
         let stops_ns = self.end?.stops_at_ns();
         Some(Time(stops_ns.saturating_sub(notice.before_ns)))
     }
+    pub(crate) fn has_end(self) -> bool {
+        self.end.is_some()
+    }
     /// The time from which on a task of this length does not start here any more.
     fn expiry(self, length: Span) -> Option<Time> {
         let latest = self.end.filter(|_| length > Span::ZERO)?.latest_start_ns(length.0)?;

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use proto::event::End;
-use proto::wire::message::Body;
+use proto::event::{End, RetryReason};
 use proto::{Attempt, NodeId, TaskId, Time, wire};
 
 use crate::holder::Holder;
 use crate::holder::task::Work;
 use crate::objects::drain::AttemptKey;
-use crate::output::{Out, task_attempt};
+use crate::output::Out;
 use crate::{Mutant, Scheduler};
 
 /// The signal of a command that can be moved. Those of a task on several nodes cannot.
@@ -61,6 +60,9 @@ impl Holder {
     fn tell_notices(&mut self, now: Time, out: &mut Out) {
         let leaves = self.life().leaves();
         let again = self.mutant == Some(Mutant::ToldAgain);
+        if !leaves && !self.life().has_end() {
+            return;
+        }
         let Some(notices) = &mut self.notices else { return };
         for (&task, it) in notices.0.iter_mut().filter(|(_, it)| again || !it.told) {
             if leaves || it.due.is_some_and(|due| due <= now) {
@@ -117,11 +119,6 @@ impl Scheduler {
         if self.options.mutant == Some(Mutant::MovedUnreported) {
             return;
         }
-        if self.routing.homes().is_home_of(task) {
-            return self.home.ledger.replace_moved(task, attempt, out);
-        }
-        let tasks = vec![task_attempt(task, attempt)];
-        let body = Body::TasksNotHeld(wire::TasksNotHeld { tasks, moved: true });
-        out.reliable.push((self.routing.homes().home_of(task), body));
+        self.report_not_held(task, attempt, RetryReason::Moved, out);
     }
 }

@@ -109,13 +109,19 @@ impl Slots {
 
     /// Whether the needs are free outside of the kept pools.
     pub(crate) fn fits(&self, need: Need<'_>, kept: PoolSet) -> bool {
+        let starts = !self.paused || matches!(need, Need::Nothing);
+        starts && self.is_free(need, kept)
+    }
+    /// The same, whether the node is paused or not.
+    fn is_free(&self, need: Need<'_>, kept: PoolSet) -> bool {
         match (need, &self.pools) {
             (Need::Nothing, _) => true,
             (Need::Never, _) => false,
-            _ if self.paused => false,
-            (Need::Cpus(cpus), _) => cpus <= self.free() && !self.cpus_set().meets(kept),
+            (Need::Cpus(cpus), _) => {
+                cpus as usize <= self.free.len() && !self.cpus_set().meets(kept)
+            }
             (Need::Fit(fit), Some(own)) => own.pools.fits_outside(fit, kept),
-            (Need::Fit(fit), None) => self.fits(Need::Cpus(fit.cpus(self.total)), kept),
+            (Need::Fit(fit), None) => self.is_free(Need::Cpus(fit.cpus(self.total)), kept),
         }
     }
     /// Whether the free amounts are enough for `times` tasks of a request.
@@ -161,6 +167,9 @@ impl Slots {
         if !self.fits(need, kept) {
             return None;
         }
+        self.claim_seat(need, kept)
+    }
+    fn claim_seat(&mut self, need: Need<'_>, kept: PoolSet) -> Option<Seat> {
         let claim = match &mut self.pools {
             Some(own) => Some(Box::new(own.claim(need, kept)?)),
             None => None,
@@ -176,10 +185,10 @@ impl Slots {
     /// Takes the needs of a task that runs here and had given its seat back. A pause does not hold
     /// it back: a paused node finishes what runs.
     pub(crate) fn take_again(&mut self, need: Need<'_>) -> Option<Seat> {
-        let paused = std::mem::replace(&mut self.paused, false);
-        let seat = self.take(need, PoolSet::EMPTY);
-        self.paused = paused;
-        seat
+        if !self.is_free(need, PoolSet::EMPTY) {
+            return None;
+        }
+        self.claim_seat(need, PoolSet::EMPTY)
     }
     #[cfg(test)]
     pub(crate) fn take_cpus(&mut self, cpus: u32) -> u32 {
@@ -187,7 +196,7 @@ impl Slots {
     }
     fn take_slots(&mut self, cpus: u32) -> u32 {
         assert!(cpus > 0, "a task takes at least one slot");
-        assert!(cpus <= self.free(), "slots are counted before they are taken");
+        assert!(cpus as usize <= self.free.len(), "slots are counted before they are taken");
         let first = self.free.pop_first().expect("counted above");
         let more: Vec<u32> = (1..cpus).filter_map(|_| self.free.pop_first()).collect();
         if !more.is_empty() {

@@ -440,16 +440,15 @@ impl Ledger {
     }
 
     /// This node has dropped an attempt of its own task.
-    pub(crate) fn replace_dropped(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
+    pub(crate) fn replace_dropped(
+        &mut self,
+        task: TaskId,
+        attempt: Attempt,
+        why: RetryReason,
+        out: &mut Out,
+    ) {
         if self.cell(task).is_some_and(|cell| cell.attempt == attempt) {
-            self.replace_ready(task, RetryReason::NotHeld, out);
-        }
-    }
-
-    /// The attempt that ran here was moved.
-    pub(crate) fn replace_moved(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
-        if self.cell(task).is_some_and(|cell| cell.attempt == attempt) {
-            self.replace_ready(task, RetryReason::Moved, out);
+            self.replace_ready(task, why, out);
         }
     }
 
