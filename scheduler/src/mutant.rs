@@ -231,6 +231,8 @@ proto::mutants! {
         WoundIgnoresAge "wound-ignores-age",
         /// A gang starts as soon as its nodes are held.
         StartWithoutLock "start-without-lock",
+        /// A gang that ends does not free its nodes.
+        ReleaseForgotten "release-forgotten",
         /// A node's shell does not hear of the ends of parts.
         PartEndUntold "part-end-untold",
     }

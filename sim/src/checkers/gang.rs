@@ -103,6 +103,17 @@ pub(crate) fn knows_its_parts(
     }
 }
 
+/// No gang holds the node or waits for it.
+pub(crate) fn is_free(node: NodeId, mut parts: impl Iterator<Item = GangPart>) -> Verdict {
+    match parts.next() {
+        None => Ok(()),
+        Some(part) => {
+            let text = format!("{node} still has {part:?}, and all jobs have ended");
+            Err(Violation::new(NAME, text))
+        }
+    }
+}
+
 /// Each part of a node begins once and ends at most once.
 pub(crate) fn begins_once(node: NodeId, (task, attempt): (TaskId, Attempt), fits: bool) -> Verdict {
     match fits {

@@ -83,7 +83,8 @@ impl Holder {
         let stamp = Stamp::new(staged.work.spec.priority, task);
         let mut lead = Lead::new(self.me, staged.attempt, stamp, staged.work.spec.nodes as usize);
         lead.starts_without_lock = self.mutant == Some(Mutant::StartWithoutLock);
-        self.gangs_mut().leads.insert(task, lead);
+        let before = self.gangs_mut().leads.insert(task, lead);
+        debug_assert!(before.is_none(), "nothing would free the nodes of {task}'s last attempt");
     }
     /// Whether the task waits for the nodes of its gang.
     pub(crate) fn gathers_gang(&self, task: TaskId) -> bool {

@@ -6,7 +6,6 @@ use proto::wire::message::Body;
 use proto::{Attempt, Incarnation, NodeId, TaskId, Time, wire};
 use resources::Request;
 
-use crate::Scheduler;
 use crate::holder::gangs::lead::{Ask, Asks, Grip, Phase, Verdict};
 use crate::holder::gangs::line::{Answer, Stamp, Told};
 use crate::holder::gangs::turns::{Led, Place, place_for};
@@ -18,6 +17,7 @@ use crate::holder::staging::{StageOutcome, Staged};
 use crate::holder::start_permission::StartPermission;
 use crate::holder::task::Work;
 use crate::output::Out;
+use crate::{Mutant, Scheduler};
 
 /// A life of a node.
 type Life = (NodeId, Incarnation);
@@ -237,18 +237,21 @@ impl Scheduler {
         let Some(gangs) = &mut self.holder.gangs else { return };
         gangs.chosen_by.remove(&task);
         let Some(lead) = gangs.leads.remove(&task) else { return };
+        if self.options.mutant == Some(Mutant::ReleaseForgotten) {
+            return;
+        }
         let asks = lead.members().map(|(node, ..)| (node, Ask::Release)).collect();
         self.send_asks((task, lead.attempt), asks, out);
     }
 
     /// Lets gangs out of the queues, chooses nodes, and gives this node to the oldest part.
     pub(crate) fn tend_gangs(&mut self, now: Time, out: &mut Out) {
+        self.release_ended(out); // Before the next attempt of such a task gathers nodes.
         self.lead_more(now, out);
         if !self.holder.has_gangs() {
             return;
         }
-        let led: Vec<TaskId> = self.holder.gangs_mut().leads.keys().copied().collect();
-        for task in led {
+        for task in self.led_tasks() {
             self.tend_lead(now, task, out);
         }
         self.settle_line(now, out);
@@ -322,20 +325,34 @@ impl Scheduler {
         None
     }
 
+    fn led_tasks(&self) -> Vec<TaskId> {
+        let gangs = self.holder.gangs.iter();
+        gangs.flat_map(|gangs| gangs.leads.keys().copied()).collect()
+    }
+
+    /// Frees the nodes of gangs with attempts that neither wait here nor run.
+    fn release_ended(&mut self, out: &mut Out) {
+        for task in self.led_tasks() {
+            let attempt = self.holder.gangs_mut().leads[&task].attempt;
+            let running = self.holder.running.get(&task).filter(|it| it.attempt == attempt);
+            let runs = running.is_some() && !self.objects.holds_end_back(&(task, attempt));
+            if !runs && !self.is_staged(task, attempt) {
+                self.release_gang(task, out);
+            }
+        }
+    }
+
+    fn is_staged(&self, task: TaskId, attempt: Attempt) -> bool {
+        let staged = self.holder.staging.get(&task).filter(|it| it.attempt == attempt);
+        staged.is_some_and(|it| it.start_permission != StartPermission::Overdue)
+    }
+
     fn tend_lead(&mut self, now: Time, task: TaskId, out: &mut Out) {
         let lead = &self.holder.gangs_mut().leads[&task];
         let (attempt, has_joined) = (lead.attempt, lead.has_joined());
         let lives: Vec<Life> = lead.members().map(|(node, life, _)| (node, life)).collect();
-        let staged =
-            |it: &Staged| it.attempt == attempt && it.start_permission != StartPermission::Overdue;
-        let is_staged = self.holder.staging.get(&task).is_some_and(|it| staged(it));
-        let running = self.holder.running.get(&task).filter(|it| it.attempt == attempt);
-        let ended = self.objects.holds_end_back(&(task, attempt));
-        if !is_staged && (running.is_none() || ended) {
-            return self.release_gang(task, out);
-        }
         if has_joined {
-            let is_paused = is_staged && self.holder.slots.is_paused();
+            let is_paused = self.holder.slots.is_paused() && self.is_staged(task, attempt);
             if is_paused || lives.iter().any(|&life| self.is_life_over(life)) {
                 self.fail_gang(task, attempt, out);
             } else {

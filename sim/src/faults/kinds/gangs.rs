@@ -79,11 +79,14 @@ impl World {
         Ok(())
     }
 
-    /// Checks that the executors know the parts that their nodes have, when nothing happens.
+    /// Checks that the executors know the parts that their nodes have, and that all parts have
+    /// ended, when all jobs have.
     pub(crate) fn check_parts(&self) -> Verdict {
         for (index, machine) in self.machines.iter().enumerate() {
             if let Some(node) = &machine.node {
-                gang::knows_its_parts(NodeId(index as u32), &machine.parts, node.gang_parts())?;
+                let index = NodeId(index as u32);
+                gang::knows_its_parts(index, &machine.parts, node.gang_parts())?;
+                gang::is_free(index, node.gang_parts())?;
             }
         }
         Ok(())
