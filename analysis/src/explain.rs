@@ -40,11 +40,28 @@ pub fn explain(entries: &[Entry], live: Option<&wire::Explanation>, rules: &Rule
         rules.origin.or_else(|| entries.first().map(|entry| entry.time)).unwrap_or_default();
     let mut past = Past { origin, rules: *rules, queued: None, lines: Vec::new() };
     entries.iter().for_each(|entry| past.tell(entry));
+    lines.extend(lost_attempts(entries));
     lines.extend(past.lines);
     if lines.is_empty() {
         lines.push("nothing is known of it: no node has an event or a record of it".into());
     }
     lines
+}
+
+/// What is said of attempts before the first one with events.
+fn lost_attempts(entries: &[Entry]) -> Option<String> {
+    let first = entries.iter().find_map(|entry| match entry.event {
+        Event::Queued { attempt, .. }
+        | Event::Pushed { attempt, .. }
+        | Event::Started { attempt, .. } => Some(attempt),
+        _ => None,
+    })?;
+    let lost = match first.number() {
+        0 | 1 => return None,
+        2 => "an earlier attempt".to_owned(),
+        more => format!("{} earlier attempts", more - 1),
+    };
+    Some(format!("no event is left of {lost}: their nodes have left, or have dropped old events"))
 }
 
 struct Past {
@@ -369,6 +386,22 @@ mod tests {
             "0.115000 s: its home, node 0, recorded it as done, having made 10 B",
         ];
         assert_eq!(explain(&entries, None, &rules), expected);
+    }
+
+    #[test]
+    fn attempts_without_events_are_named() {
+        let queued = |number| Event::Queued {
+            task: TaskId::new(1, 7),
+            attempt: Attempt::new(1, number),
+            local_queue: false,
+            reason: Reason::NoInput,
+            input_bytes: 0,
+        };
+        let told = |number| explain(&[entry(0, 10, queued(number))], None, &Rules::default());
+        assert_eq!(told(1).len(), 1);
+        let lost = "no event is left of 2 earlier attempts: their nodes have left, or have dropped \
+                    old events";
+        assert_eq!((told(3).len(), told(3)[0].as_str()), (2, lost));
     }
 
     #[test]

@@ -78,7 +78,8 @@ fn a_drained_node_moves_a_command_that_exits_after_its_signal() {
     // It has no retries, and exited with 9.
     instance.starling(&["job", "wait", &job, "--timeout", "60s"]).ok();
     let why = instance.starling(&["task", "explain", &job, &id]).ok().stdout;
-    assert!(why.contains("it was moved"), "{why}");
+    // Its home may have been the node that left, with its events.
+    assert!(why.contains("it was moved") || why.contains("of an earlier attempt"), "{why}");
     assert_eq!(lines(&starts).len(), 2);
     instance.down();
 }
