@@ -128,7 +128,7 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
 
         // Ends and credits. A skipped child never runs.
         Body::Finished(it)        => row(Ended(&it.completions), NO, YES, NO, NO,   Reliable),
-        Body::Credits(it)         => row(Children(it), is_irrevocable(it), YES, NO, NO,   Reliable),
+        Body::Credits(it)         => row(Children(it), are_irrevocable(it), YES, NO, NO,   Reliable),
         Body::CreditQuery(it)     => row(Parents(&it.requests), NO,  YES, NO,  NO,   Either),
         // A recall follows the credits of the earlier attempt.
         Body::Recall(it)          => row(readers_of(it),       YES, YES, NO,  NO,   Reliable),
@@ -224,10 +224,13 @@ fn refuses(told: &wire::Replicated) -> bool {
     !told.refused.is_empty()
 }
 
+fn are_irrevocable(credits: &wire::Credits) -> bool {
+    credits.credits.iter().any(is_irrevocable)
+}
+
 /// Whether a parent failed, or other nodes read bytes with a checksum, which must not change.
-fn is_irrevocable(credits: &wire::Credits) -> bool {
-    let done = wire::Verdict::Done as i32;
-    credits.credits.iter().any(|credit| credit.verdict != done || credit.checked)
+pub(crate) fn is_irrevocable(credit: &wire::Credit) -> bool {
+    credit.verdict != wire::Verdict::Done as i32 || credit.checked
 }
 
 /// Whether the member removes records. A power cut may undo the mark of a job that is to be

@@ -259,3 +259,48 @@ fn a_submission_of_the_future_makes_no_task_wait_longer_than_was_meant() {
     home.settle(SECOND, &mut out);
     assert_eq!(home.home.ledger.next_release(), Some(SECOND + release));
 }
+
+/// The credits of failed tasks wait for the disk.
+#[test]
+fn credits_that_wait_for_the_disk_do_not_hold_others_back() {
+    let (mine, theirs) = (PartitionId(0), PartitionId(1));
+    let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 1]);
+    let mut home = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    let children = |index| wire::Children {
+        index,
+        child: vec![LocalId::new(theirs, index).0],
+        slot: vec![0],
+        output: vec![0],
+    };
+    let body = Some(wire::spec::Body::Sleep(wire::Sleep::default()));
+    let chunk = wire::Chunk {
+        job: 1,
+        specs: vec![wire::Spec { body, ..Default::default() }],
+        tasks: vec![wire::Task::default(); 3],
+        children: (0..3).map(children).collect(),
+        ..Default::default()
+    };
+    let visible = wire::VisibleRecord { chunks: 1, ..Default::default() };
+    let [done, failed] = [wire::Verdict::Done as u32, wire::Verdict::Failed as u32];
+    let ends = wire::EndRecord {
+        index: vec![0, 1, 2],
+        attempt: vec![1, 1, 1],
+        verdict: vec![done, failed, done],
+        node: vec![0; 3],
+        ..Default::default()
+    };
+    let records =
+        [LedgerRecord::Chunk(chunk), LedgerRecord::Visible(visible), LedgerRecord::End(ends)];
+    for record in records {
+        home.load(Time(1), mine, JobId(1), record).expect("records fit one another");
+    }
+    let mut out = Out::default();
+    home.resume(Time(1), &mut out);
+    home.settle(Time(1), &mut out);
+    let credits = out.reliable.iter().filter_map(|(_, body)| match body {
+        Body::Credits(credits) => Some(credits.credits.iter().map(|it| it.verdict as u32)),
+        _ => None,
+    });
+    let verdicts: Vec<Vec<u32>> = credits.map(Iterator::collect).collect();
+    assert_eq!(verdicts, [vec![done, done], vec![failed]]);
+}

@@ -17,6 +17,7 @@ use crate::limits::{COPY_REPORTED_BYTES_MIN, FETCHES_AHEAD_WAITING_MAX, WIDE_FAN
 use crate::objects::fetch::Ahead;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
+use crate::routing::traits::is_irrevocable;
 
 /// The maximum number of edges in one `Credit`. A larger fan-out is sent as several credits, as the
 /// link's window permits.
@@ -84,6 +85,10 @@ impl Delivery {
         }
     }
 }
+
+/// Credits for other homes. Those that wait for the disk go in messages of their own, so that they
+/// do not hold the others back: an answer to a credit query would overtake these.
+type Remote = BTreeMap<(NodeId, bool), Vec<wire::Credit>>;
 
 impl Ledger {
     /// Queues the credits of an ended task. `changed`: it had ended before with other bytes.
@@ -199,7 +204,7 @@ impl Ledger {
         if self.deliveries.is_empty() {
             return;
         }
-        let mut remote: BTreeMap<NodeId, Vec<wire::Credit>> = BTreeMap::new();
+        let mut remote = Remote::new();
         while budget > 0 {
             let Some(mut delivery) = self.deliveries.pop_front() else { break };
             let edges = self.next_edges(&delivery, budget.min(CREDIT_EDGES_MAX));
@@ -213,7 +218,7 @@ impl Ledger {
                 self.deliveries.push_front(delivery);
             }
         }
-        for (home, credits) in remote {
+        for ((home, _), credits) in remote {
             let body = Body::Credits(wire::Credits { credits, reconciled: false });
             if self.mutant == Some(Mutant::NoOutbox) {
                 out.best_effort.push((home, body));
@@ -253,7 +258,7 @@ impl Ledger {
         delivery: &Delivery,
         edges: &[EdgeOut],
         homes: &Homes,
-        remote: &mut BTreeMap<NodeId, Vec<wire::Credit>>,
+        remote: &mut Remote,
         out: &mut Out,
     ) {
         let mut message: BTreeMap<NodeId, wire::Credit> = BTreeMap::new();
@@ -278,7 +283,7 @@ impl Ledger {
             }
         }
         for (home, credit) in message {
-            remote.entry(home).or_default().push(credit);
+            remote.entry((home, is_irrevocable(&credit))).or_default().push(credit);
         }
     }
 
