@@ -130,6 +130,35 @@ fn a_skip_of_the_round_before_is_late() {
     assert_eq!(home.home.ledger.state(task(0)), Some(State::Ended(End::Skipped)));
 }
 
+/// The parent was done, its output was lost, and it failed when it ran again. Its children wait for
+/// it in the next round, whether they had ended before it failed or not.
+#[test]
+fn a_parent_that_was_done_and_failed_is_awaited_again() {
+    let (mut home, mut out) = home_of(vec![visible_record(0, false)]);
+    home.on_message(Time(2), NodeId(1), credit(wire::Verdict::Done, 0), &mut out);
+    home.settle(Time(2), &mut out);
+    let cancelled = vec![task(0).local.0];
+    let cancel = wire::Cancel { job: 1, locals: cancelled, ..Default::default() };
+    home.on_message(Time(2), NodeId(1), Body::Cancel(cancel), &mut out);
+    assert_eq!(home.home.ledger.state(task(0)), Some(State::Ended(End::Cancelled)));
+    assert_eq!(home.home.ledger.state(task(1)), Some(State::Ready));
+    home.on_message(Time(2), NodeId(1), credit(wire::Verdict::Failed, 0), &mut out);
+    assert_eq!(home.home.ledger.state(task(1)), Some(State::Ended(End::Skipped)));
+
+    let end = wire::JobEnd { job: 1, kept: true, ..Default::default() };
+    home.on_message(Time(2), NodeId(1), Body::JobEnd(end), &mut out);
+    let mut out = Out::default();
+    tell_round(&mut home, 1, Vec::new(), &mut out);
+    assert_eq!(asks(&out), [(task(0).local.0, 1), (task(1).local.0, 1)]);
+    home.settle(Time(3), &mut out);
+    for index in 0..2 {
+        assert_eq!(home.home.ledger.state(task(index)), Some(State::Waiting), "{index}");
+    }
+    home.on_message(Time(3), NodeId(1), credit(wire::Verdict::Done, 1), &mut out);
+    home.settle(Time(3), &mut out);
+    assert_eq!(home.home.ledger.state(task(1)), Some(State::Ready));
+}
+
 #[test]
 fn a_restarted_home_continues_the_round() {
     let failed = (0, 7, wire::Verdict::Failed);

@@ -294,10 +294,11 @@ impl Ledger {
             for at in 0..columns {
                 let (child, slot, output) =
                     (LocalId(credit.child[at]), credit.slot[at], credit.output[at]);
+                let task = TaskId { job: proto::JobId(credit.job), local: child };
+                let had_ended = matches!(self.state(task), Some(State::Ended(_)));
                 if self.credit(now, &credit, child, slot, output, out) {
-                    if credits.reconciled {
+                    if credits.reconciled && !had_ended {
                         self.wakeups += 1;
-                        let task = TaskId { job: proto::JobId(credit.job), local: child };
                         out.events.push(Event::MissedWakeupRepaired { task });
                     }
                     record_credit(&credit, child, slot, output, out);
@@ -318,7 +319,8 @@ impl Ledger {
     ) -> bool {
         let task = TaskId { job: proto::JobId(credit.job), local: child };
         let Some(cell) = self.cell(task) else { return false };
-        if matches!(cell.state, State::Ended(_)) || slot >= cell.slots {
+        let has_ended = matches!(cell.state, State::Ended(_));
+        if slot >= cell.slots {
             return false;
         }
         if credit.verdict != wire::Verdict::Done as i32 {
@@ -327,9 +329,16 @@ impl Ledger {
                 mark(Mark::CreditOfEarlierRound);
                 return false; // The parent is not done yet in this round.
             }
+            let was_done = self.empty_slot(task, slot);
+            if has_ended {
+                return was_done;
+            }
             let cancelled = credit.verdict == wire::Verdict::Cancelled as i32;
             let end = if cancelled { End::Cancelled } else { End::Skipped };
             return self.give_up(now, task, end, "", out);
+        }
+        if has_ended {
+            return false;
         }
         let wide = cell.slots >= WIDE_FAN_IN_SLOTS_MIN && output > 0;
         let changed = self.apply_credit(task, credit, slot, output);
@@ -349,6 +358,15 @@ impl Ledger {
             self.replace_ready(task, RetryReason::InputReplaced, out);
         }
         changed != Changed::Nothing
+    }
+
+    /// A parent that was done has failed when it ran again. Its child waits for it in the next round.
+    /// Returns whether the slot was filled.
+    fn empty_slot(&mut self, task: TaskId, slot: u32) -> bool {
+        let index = task.local.index();
+        let segment = self.part_mut(task).and_then(|part| part.segment_mut(index));
+        let filled = segment.filter(|segment| segment.is_input_slot_filled(index, slot));
+        filled.map(|segment| segment.clear_input_slot(index, slot)).is_some()
     }
 
     /// Fetches small inputs of a wide fan-in as they are made, not all at its end.
