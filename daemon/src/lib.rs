@@ -44,7 +44,6 @@ mod limits;
 mod log;
 mod nested;
 mod objects;
-mod open_files;
 mod options;
 pub mod rpc;
 mod start;

@@ -60,6 +60,7 @@ mod limits;
 pub mod locks;
 mod members;
 pub mod objects;
+pub mod open_files;
 mod pool;
 pub mod private;
 pub mod spawner;

@@ -16,6 +16,7 @@ use proto::{Incarnation, Span, limits, wire};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::clock::Clock;
+use crate::door;
 use crate::error::{NodeError, StartError};
 use crate::event_loop::group_commit::SyncThread;
 use crate::event_loop::inbox::{Incoming, Local};
@@ -45,7 +46,6 @@ use crate::rpc::tls_context::{self, TlsContext};
 use crate::rpc::{links, listener};
 use crate::store::scrubber::Scrub;
 use crate::store::{RocksStore, StoreError};
-use crate::{door, open_files};
 
 /// The time that streams have to end after the node.
 const STREAM_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -130,7 +130,7 @@ impl NodeContext {
             let cluster = self.cluster.id().expect("checked when it was read");
             start_executor(options, &state, cluster, local_sender.clone())?
         };
-        open_files::raise_limit(); // After the spawner: commands keep the user's limit.
+        executor::open_files::raise_limit();
         let log_path = state.path().join("log");
         let others = self.known_nodes().into_iter().filter(|&node| node != options.node);
         let shared = Arc::new(Shared {

@@ -36,8 +36,8 @@ use proto::limits;
 use rustix::event::{Timespec, epoll};
 use rustix::process::Signal;
 
-use crate::huge_pages;
 use crate::limits::STREAM_HELD_BYTES_MAX;
+use crate::{huge_pages, open_files};
 use children::{Children, Token, UNWATCHED};
 use descriptors::{Others, Received};
 use orphans::Orphans;
@@ -53,6 +53,8 @@ pub const VERB: &str = "__spawner";
 pub(crate) const GRACE_VARIABLE: &str = "STARLING_KILL_GRACE_MS";
 /// The umask for commands, octal, if the node's is different.
 pub(crate) const UMASK_VARIABLE: &str = "STARLING_USER_UMASK";
+/// The soft limit on open files of commands; the node may have raised its own.
+pub(crate) const FILES_VARIABLE: &str = "STARLING_USER_FILES";
 
 /// The delay of another search for processes that left their group, if it may find some.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
@@ -130,6 +132,10 @@ fn run() -> io::Result<()> {
     let umask = std::env::var(UMASK_VARIABLE).ok();
     if let Some(umask) = umask.and_then(|text| u32::from_str_radix(&text, 8).ok()) {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
+    }
+    let files = std::env::var(FILES_VARIABLE).ok();
+    if let Some(files) = files.and_then(|text| text.parse().ok()) {
+        open_files::lower_limit(files);
     }
     // A session of its own: it gets no signals of a terminal, and its processes can be found by the
     // session.

@@ -12,10 +12,11 @@ use crate::commands::names::is_hidden_variable;
 use crate::error::reason;
 use crate::executor::ExecutorConfig;
 use crate::huge_pages;
+use crate::open_files;
 use crate::private;
 use crate::spawner::liveness::SpawnerLiveness;
 use crate::spawner::shield::SHIELD_VARIABLE;
-use crate::spawner::{GRACE_VARIABLE, UMASK_VARIABLE, VERB};
+use crate::spawner::{FILES_VARIABLE, GRACE_VARIABLE, UMASK_VARIABLE, VERB};
 use proto::Span;
 
 /// The time that a spawner has to end its commands at its own stop.
@@ -51,6 +52,7 @@ pub(crate) fn start(
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
         .envs(private::user_umask().map(|umask| (UMASK_VARIABLE, format!("{umask:o}"))))
+        .envs(open_files::of_user().map(|files| (FILES_VARIABLE, files.to_string())))
         .spawn()
         .map_err(describe)?;
     mine.set_read_timeout(Some(SpawnerLiveness::wait())).map_err(describe)?;

@@ -74,8 +74,13 @@ const FOUND_MAX: usize = 1024;
 
 impl Starter {
     pub(super) fn new() -> io::Result<Self> {
-        let ours =
-            [super::GRACE_VARIABLE, super::UMASK_VARIABLE, SHIELD_VARIABLE, RESTORE_VARIABLE];
+        let ours = [
+            super::GRACE_VARIABLE,
+            super::UMASK_VARIABLE,
+            super::FILES_VARIABLE,
+            SHIELD_VARIABLE,
+            RESTORE_VARIABLE,
+        ];
         let is_ours = |name: &OsStr| ours.iter().any(|one| name == *one);
         let own = std::env::vars_os().filter(|(name, _)| !is_ours(name));
         let environment = own.map(|(name, value)| {

@@ -279,3 +279,22 @@ fn nothing_of_open_mpi_stays_after_the_end_of_its_task() {
     wait_until("the ranks have ended", || !pids.iter().any(|&pid| is_alive(pid)));
     instance.down();
 }
+
+/// A node raises its limit on open files. Its commands keep the user's, here and on other nodes.
+#[test]
+fn commands_keep_the_users_limit_on_open_files() {
+    let sandbox = starling_tests::Sandbox::new();
+    let script = r#"ulimit -Sn 300
+        "$0" up --nodes 2 --slots 1 > up 2>&1 || exit 1
+        "$0" submit --wait --nodes 2 -- sh -c '
+            for host in $(sort -u "$STARLING_MPI_HOSTFILE"); do
+                "$STARLING_RSH" $host "ulimit -Sn"
+            done; ulimit -Sn' > submitted 2>&1
+        "$0" job output last
+        "$0" down > down 2>&1"#;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).arg(binary());
+    shell.env("STARLING_DIR", sandbox.path("instance"));
+    let ran = sandbox.start_command(shell).end().ok();
+    assert_eq!(ran.stdout, "300\n".repeat(3), "{ran:?}");
+}
