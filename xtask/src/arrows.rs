@@ -57,7 +57,6 @@ const ROOMS: [Rooms; 2] = [
         order: &[
             "limits",
             "clock",
-            "open_files",
             "log",
             "events",
             "store",

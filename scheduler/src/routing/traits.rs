@@ -128,7 +128,7 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
 
         // Ends and credits. A skipped child never runs.
         Body::Finished(it)        => row(Ended(&it.completions), NO, YES, NO, NO,   Reliable),
-        Body::Credits(it)         => row(Children(it), are_irrevocable(it), YES, NO, NO,   Reliable),
+        Body::Credits(it)         => row(Children(it), are_final(it), YES, NO,  NO,   Reliable),
         Body::CreditQuery(it)     => row(Parents(&it.requests), NO,  YES, NO,  NO,   Either),
         // A recall follows the credits of the earlier attempt.
         Body::Recall(it)          => row(readers_of(it),       YES, YES, NO,  NO,   Reliable),
@@ -224,7 +224,7 @@ fn refuses(told: &wire::Replicated) -> bool {
     !told.refused.is_empty()
 }
 
-fn are_irrevocable(credits: &wire::Credits) -> bool {
+fn are_final(credits: &wire::Credits) -> bool {
     credits.credits.iter().any(is_irrevocable)
 }
 

@@ -360,8 +360,8 @@ impl Ledger {
         changed != Changed::Nothing
     }
 
-    /// A parent that was done has failed when it ran again. Its child waits for it in the next round.
-    /// Returns whether the slot was filled.
+    /// A parent that was done has failed when it ran again. Its child waits for it in the next
+    /// round. Returns whether the slot was filled.
     fn empty_slot(&mut self, task: TaskId, slot: u32) -> bool {
         let index = task.local.index();
         let segment = self.part_mut(task).and_then(|part| part.segment_mut(index));
