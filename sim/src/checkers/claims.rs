@@ -1,6 +1,6 @@
 //! *Claims*: no attempt has an index, a part or an amount that another one has on the same node.
 //!
-//! *Ends*: no task starts on a node that ends before it.
+//! *Ends*: no task starts on a node that ends before it, or where its signal is due at once.
 //!
 //! *Match*: a task runs only on a node that offers its request, with the amounts of one variant.
 
@@ -11,6 +11,7 @@ use proto::work::{Granted, GrantedPool, Launch};
 use resources::{Amount, EndOfLife, Name, Offer, Quantity, Request, Totals, Variant};
 
 use super::{Verdict, Violation};
+use crate::state::expected::notice_ns;
 
 const UNITS: u64 = Amount::PER_ONE;
 
@@ -53,7 +54,8 @@ pub(crate) fn are_free<'a>(
 
 /// *Ends*: nothing starts that cannot end before its node does.
 pub(crate) fn ends_in_time(launch: &Launch, now: Time, end: Option<EndOfLife>) -> Verdict {
-    let request = launch.spec.time_request_ns;
+    let before_ns = notice_ns(&launch.spec).map_or(0, |before_ns| before_ns.max(1));
+    let request = launch.spec.time_request_ns.max(before_ns);
     match end {
         Some(end) if request > 0 && !end.fits(now.0, request) => {
             let text = format!("{} asks for {request} ns at {now:?}: {end:?}", launch.task);

@@ -11,6 +11,7 @@ use crate::faults::clients::job_client::{ClientPlan, Death, OpenPlan};
 use crate::faults::clients::random_jobs::{Draft, JobMix, Submission};
 use crate::faults::kinds::gangs;
 use crate::faults::kinds::node_offers;
+use crate::faults::kinds::notices;
 use crate::faults::kinds::throttles::{self, Limits};
 use crate::faults::network::NetworkOptions;
 use crate::faults::options::WorldOptions;
@@ -204,6 +205,7 @@ impl Plan {
         spawn_some(seed, faultless, &mut world, &mut jobs);
         node_offers::draw(&mut world, jobs.iter_mut().filter_map(|(work, ..)| work.draft()));
         gangs::draw(&mut world, jobs.iter_mut().filter_map(|(work, ..)| work.draft()));
+        notices::draw(&mut world, jobs.iter_mut().filter_map(|(work, ..)| work.draft()));
         retry_some(&mut SimRng::new(seed.rotate_left(24) ^ 0x0040_17d5), &mut jobs);
         let spreads = faultless && nodes > 1 && world.tuning.shares_every_task();
         let spread = spreads.then(|| {

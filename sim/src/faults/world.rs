@@ -9,8 +9,8 @@ use node::{Config, Input, Node};
 use proto::{Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::checkers::{
-    Jobs, Verdict, Violation, conservation, copies, one_attempt, poison, stall, starve, turns,
-    variables,
+    Jobs, Verdict, Violation, conservation, copies, moves, one_attempt, poison, stall, starve,
+    turns, variables,
 };
 use crate::faults::clients::Clients;
 use crate::faults::consensus_log::Agreed;
@@ -57,6 +57,7 @@ pub struct World {
     pub(super) bytes: one_attempt::Bytes,
     pub(super) turns: turns::Turns,
     pub(super) variables: variables::Variables,
+    pub(super) moves: moves::Moves,
     pub(super) lives: poison::Incarnations,
     /// The stalls that nodes reported.
     pub(super) stalled: Vec<stall::Stalled>,
@@ -93,6 +94,7 @@ impl World {
         let mut starve = starve::Watch::new(slots, is_cramped, BEGIN);
         starve.expect_steals(options.tuning.steal_share, options.sync_max);
         starve.expect_gangs(options.gangs);
+        starve.expect_moves(options.noticed && !options.ends.is_empty());
         let mut world = Self {
             now: BEGIN,
             network: Network::new(options.network.clone()),
@@ -115,6 +117,7 @@ impl World {
             bytes: one_attempt::Bytes::default(),
             turns: turns::Turns::default(),
             variables: variables::Variables::default(),
+            moves: moves::Moves::default(),
             lives: poison::Incarnations::new(copies > 1),
             stalled: Vec::new(),
             options,
@@ -312,6 +315,7 @@ impl World {
             }
             SimEvent::Fault(fault) => self.strike(fault),
             SimEvent::Pause { node, paused } => self.pause(node, paused),
+            SimEvent::Drain { node } => self.drain(node),
             SimEvent::Evict { node, incarnation } => self.evict(node, incarnation),
         }
     }

@@ -8,7 +8,7 @@ use proto::{Attempt, Incarnation, JobId, ObjectId, Span, TaskId, Time, limits, w
 
 use super::clock::{Clock, TRUE_PACE};
 use super::disk::{Disk, FlippedRecord};
-use super::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON};
+use super::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON, notice_ns};
 use super::script::Script;
 
 /// The pause of a machine by its user.
@@ -32,6 +32,10 @@ pub(crate) struct Running {
     pub cpus: u32,
     /// It kills its node.
     pub poison: bool,
+    /// Its command gets a signal before an end, and has not got it.
+    pub awaits_signal: bool,
+    /// It ends only when it is killed.
+    pub hangs: bool,
     pub outcome: Outcome,
     pub objects: Vec<(ObjectId, u64)>,
     pub stays: Vec<(ObjectId, Stay)>,
@@ -314,5 +318,17 @@ pub(crate) fn run(launch: &Launch, input_missing: bool) -> Running {
     let stays = objects.iter().map(stay).collect();
     let (slot, cpus) = (launch.slot, cpus_of(launch));
     let granted = launch.granted.clone();
-    Running { slot, cpus, poison, outcome, objects, stays, script: None, granted }
+    let awaits_signal = notice_ns(&launch.spec).is_some();
+    Running {
+        slot,
+        cpus,
+        poison,
+        awaits_signal,
+        hangs: false,
+        outcome,
+        objects,
+        stays,
+        script: None,
+        granted,
+    }
 }
