@@ -11,7 +11,6 @@ use proto::work::{Granted, GrantedPool, Launch};
 use resources::{Amount, EndOfLife, Name, Offer, Quantity, Request, Totals, Variant};
 
 use super::{Verdict, Violation};
-use crate::state::expected::notice_ns;
 
 const UNITS: u64 = Amount::PER_ONE;
 
@@ -52,9 +51,14 @@ pub(crate) fn are_free<'a>(
     Ok(())
 }
 
-/// *Ends*: nothing starts that cannot end before its node does.
-pub(crate) fn ends_in_time(launch: &Launch, now: Time, end: Option<EndOfLife>) -> Verdict {
-    let before_ns = notice_ns(&launch.spec).map_or(0, |before_ns| before_ns.max(1));
+/// *Ends*: nothing starts that cannot end before its node does, or that gets its signal at once.
+/// `before_ns`: it gets the signal this long before the end.
+pub(crate) fn ends_in_time(
+    launch: &Launch,
+    before_ns: u64,
+    now: Time,
+    end: Option<EndOfLife>,
+) -> Verdict {
     let request = launch.spec.time_request_ns.max(before_ns);
     match end {
         Some(end) if request > 0 && !end.fits(now.0, request) => {

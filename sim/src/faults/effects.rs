@@ -434,6 +434,7 @@ impl World {
             now: self.now,
         };
         self.judge(removal::on_launch(&self.jobs[&task.job], &launched));
+        self.plan_drain(index, launch);
         let script = self.begin_script(launch);
         let claimed = self.check_claims(index, launch);
         let claimed = claimed.and_then(|()| self.check_gang(index, launch));

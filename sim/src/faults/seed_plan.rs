@@ -236,6 +236,7 @@ impl Plan {
             }
             faults.add_later(&mut later, faults_for, world.copies);
             growth::add_joins(&world, &mut faults, faults_for);
+            notices::calm(&world, &mut faults);
             faults
         });
         Self {

@@ -219,7 +219,6 @@ impl World {
         self.lives.calm_from(Time(u64::MAX));
         self.injection.options = options;
         self.plan_pauses(span);
-        self.plan_drains(span);
         for (fault, mean) in self.injection.options.means.clone() {
             let at = self.now + self.dice.around(mean);
             self.schedule(at, SimEvent::Fault(fault));
