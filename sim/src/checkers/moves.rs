@@ -1,12 +1,12 @@
 //! *Moves*: a command gets its signal once in each attempt, and the end of that attempt is a move:
-//! it neither ends the task nor counts as one of its failures.
+//! it neither ends the task nor counts as one of its failures. It starts on no node that is drained.
 //!
 //! A task may still fail by such an attempt if the deaths of its nodes reach their limit.
 
 use std::collections::BTreeSet;
 
 use proto::event::End;
-use proto::{Attempt, TaskId};
+use proto::{Attempt, NodeId, TaskId};
 
 use super::{Verdict, Violation};
 use crate::state::expected::ExpectedTask;
@@ -53,6 +53,14 @@ impl Moves {
         let text = format!("{task} failed after {failures} failures, and has {retries} retries");
         Err(Violation::new(NAME, text))
     }
+}
+
+/// A task starts on a node that knows that it is drained.
+pub(crate) fn on_started(truth: &ExpectedTask, task: TaskId, node: NodeId) -> Verdict {
+    if !truth.has_notice {
+        return Ok(());
+    }
+    Err(Violation::new(NAME, format!("{task} starts on {node}, which is drained")))
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use crate::checkers::{
 use crate::faults::clients::Clients;
 use crate::faults::consensus_log::Agreed;
 use crate::faults::event_queue::{Queue, SimEvent};
+use crate::faults::kinds::notices::is_drained;
 use crate::faults::network::Network;
 use crate::faults::options::{EffectHook, WorldOptions};
 use crate::faults::strikes::Injection;
@@ -355,6 +356,7 @@ impl World {
         let waiting = machine.inbox.len().min(self.options.batch_max);
         let count = if waiting > 1 { 1 + self.dice.index(waiting) } else { waiting };
         let mut node = machine.node.take().expect("only live nodes step");
+        machine.knows_of_drain = self.options.noticed && is_drained(&node, index);
         for _ in 0..count {
             let input = machine.inbox.pop_front().expect("counted");
             if matches!(input, Input::Timer) {
@@ -529,6 +531,7 @@ impl World {
         };
         let cpus = if let Event::Queued { task, .. } = *event { cpus(task) } else { 0 };
         self.note_request(event);
+        self.judge(self.check_start(node, event));
         let verdict = self.starve.on_event(self.now, node, event, cpus);
         // A scenario may block the events that would end the wait.
         if self.effect_hook.is_none() {

@@ -109,6 +109,8 @@ pub(crate) struct Machine {
     /// The parts of gangs that have begun and not ended, as its executor was told.
     pub parts: BTreeSet<(TaskId, Attempt)>,
     pub(crate) pause: Pause,
+    /// Before its last step its node knew that it is drained.
+    pub(crate) knows_of_drain: bool,
     /// The contents of its object store. Files survive both a crash and a power cut.
     pub objects: BTreeMap<ObjectId, u64>,
     /// Objects that are copies in memory only.
@@ -183,6 +185,7 @@ impl Machine {
             running: BTreeMap::new(),
             parts: BTreeSet::new(),
             pause: Pause::default(),
+            knows_of_drain: false,
             objects: BTreeMap::new(),
             printed: BTreeSet::new(),
             copies: BTreeSet::new(),

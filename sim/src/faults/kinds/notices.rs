@@ -1,13 +1,14 @@
 //! Commands that get a signal before an end, what they do then, and drains of their nodes.
 
 use kvs::membership::member;
+use node::Node;
 use proto::event::End;
 use proto::wire::map_command::Body;
 use proto::work::{Launch, Outcome};
-use proto::{Attempt, NodeId, Span, TaskId, wire};
+use proto::{Attempt, Event, NodeId, Span, TaskId, wire};
 use scheduler::Mutant;
 
-use crate::checkers::Verdict;
+use crate::checkers::{Verdict, moves};
 use crate::faults::clients::random_jobs::{Draft, DraftTask};
 use crate::faults::event_queue::SimEvent;
 use crate::faults::kinds::node_offers::NodeOffers;
@@ -115,6 +116,12 @@ fn draw_ends(world: &mut WorldOptions, dice: &mut SimRng) {
         let after = dice.span(ENDS_MIN, ENDS_MAX);
         world.ends.push((node, after, Span::from_millis(dice.pick(&[0, 10, 100]))));
     }
+}
+
+/// Whether the node knows that it is drained.
+pub(crate) fn is_drained(node: &Node, index: usize) -> bool {
+    let member = member(node.map(), NodeId(index as u32));
+    member.is_some_and(|member| member.phase() == wire::MemberPhase::Leaving)
 }
 
 impl World {
@@ -229,6 +236,15 @@ impl World {
     /// Whether the command does not end by itself.
     pub(crate) fn command_hangs(&self, index: usize, task: TaskId, attempt: Attempt) -> bool {
         self.machines[index].running.get(&(task, attempt)).is_some_and(|running| running.hangs)
+    }
+
+    /// Checks that a command with a signal starts on no node that is drained.
+    pub(crate) fn check_start(&self, index: usize, event: &Event) -> Verdict {
+        let Event::Started { task, .. } = *event else { return Ok(()) };
+        let knows = self.machines[index].knows_of_drain;
+        let job = self.jobs.get(&task.job).filter(|_| knows);
+        let truth = job.and_then(|job| job.tasks.get(&task.local));
+        truth.map_or(Ok(()), |truth| moves::on_started(truth, task, NodeId(index as u32)))
     }
 
     /// Checks an end that is committed. `by_crashes`: because of the deaths of its nodes.
