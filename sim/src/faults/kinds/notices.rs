@@ -24,7 +24,7 @@ use crate::state::script::{Script, mix};
 const STREAM: u64 = 0x6e6f_7469_6365_7300;
 const CALM_STREAM: u64 = 0x6361_6c6d_0000_0000;
 /// The share of seeds with such commands.
-const NOTICED_PERMILLE: u64 = 1000;
+const NOTICED_PERMILLE: u64 = 150;
 const SIGNAL: u32 = 10;
 /// How long such commands last at least. In a large job only some do.
 const LASTS_MIN: Span = Span::from_millis(5);
