@@ -103,12 +103,6 @@ proto::mutants! {
         EndBeforeBound "end-before-bound",
         /// A node takes each announced value for a synced one.
         UsedBeforeSynced "used-before-synced",
-        /// A node does not report that it has moved an attempt.
-        MovedUnreported "moved-unreported",
-        /// The exit of a command after the signal of its node's end counts.
-        MovedFails "moved-fails",
-        /// A command is told of the end of its node again and again.
-        ToldAgain "told-again",
         /// What a fenced turn adds counts as well.
         SumBeforeCommit "sum-before-commit",
     }
@@ -223,6 +217,18 @@ proto::mutants! {
     OF_PAUSES by Simulator {
         /// A paused node starts tasks as before.
         PauseForgotten "pause-forgotten",
+    }
+
+    /// Mutants of commands that are moved.
+    OF_MOVES by Simulator {
+        /// A node does not report that it has moved an attempt.
+        MovedUnreported "moved-unreported",
+        /// The exit of a command after the signal of its node's end counts.
+        MovedFails "moved-fails",
+        /// A command is told of the end of its node again and again.
+        ToldAgain "told-again",
+        /// A command that runs at the deadline of its node's drain runs on.
+        DeadlineIgnored "deadline-ignored",
     }
 
     /// Mutants of gangs.

@@ -138,7 +138,7 @@ impl Node {
 }
 
 /// Returns whether a command is told once, and runs again elsewhere when it exits after that.
-pub(super) fn a_told_command_is_moved_when_it_exits(mutant: Option<Mutant>) -> bool {
+fn a_told_command_is_moved_when_it_exits(mutant: Option<Mutant>) -> bool {
     let mut node = Node::new(None, mutant);
     let first = node.launched[0];
     assert!(node.told().is_empty());
@@ -167,19 +167,35 @@ fn a_command_without_a_signal_ends_as_ever() {
     assert_eq!(node.launched.len(), 2, "no further attempt of the second");
 }
 
-#[test]
-fn at_the_deadline_what_was_told_is_killed_and_moved() {
-    let mut node = Node::new(None, None);
+/// Returns whether a command that goes on is killed and moved at the deadline of a drain.
+fn at_the_deadline_a_command_is_moved(mutant: Option<Mutant>) -> bool {
+    let mut node = Node::new(None, mutant);
     let first = node.launched[0];
     node.drain(3, 50);
-    assert_eq!(node.scheduler.next_notice(), Some(Time(50)));
+    let awaits = node.scheduler.next_notice() == Some(Time(50));
     node.step(49);
     assert!(node.out.kills.is_empty());
     node.step(50);
-    assert_eq!(node.out.kills, [first]);
+    let killed = node.out.kills == [first];
     node.step(51);
-    assert!(node.replaced() == [RetryReason::Moved] && node.pushed());
-    assert_eq!(node.scheduler.next_notice(), None);
+    let moved = node.replaced() == [RetryReason::Moved] && node.pushed();
+    awaits && killed && moved && node.scheduler.next_notice().is_none()
+}
+
+#[test]
+fn at_the_deadline_what_was_told_is_killed_and_moved() {
+    assert!(at_the_deadline_a_command_is_moved(None));
+}
+
+#[test]
+fn every_mutant_of_moves_is_found_at_one_home() {
+    for mutant in Mutant::OF_MOVES {
+        let ends_well = match mutant {
+            Mutant::DeadlineIgnored => at_the_deadline_a_command_is_moved(Some(mutant)),
+            _ => a_told_command_is_moved_when_it_exits(Some(mutant)),
+        };
+        assert!(!ends_well, "{} is not found", mutant.name());
+    }
 }
 
 #[test]

@@ -8,7 +8,6 @@ use proto::{Time, wire};
 use super::turns_tests::{Home, ME, OTHER, turn};
 use crate::Mutant;
 use crate::tests::failover_tests::task;
-use crate::tests::notices_tests::a_told_command_is_moved_when_it_exits;
 use crate::tests::variables_tests::{a_turn_waits_for_a_value, sums_of_turns_count_once};
 
 /// A scenario that returns whether it ends well.
@@ -21,9 +20,6 @@ const SCENARIOS: [(Mutant, ScenarioRun); Mutant::OF_ONE_HOME.len()] = [
     (Mutant::EndBeforeBound, a_turn_waits_for_a_value),
     (Mutant::UsedBeforeSynced, a_turn_waits_for_a_value),
     (Mutant::SumBeforeCommit, sums_of_turns_count_once),
-    (Mutant::MovedUnreported, a_told_command_is_moved_when_it_exits),
-    (Mutant::MovedFails, a_told_command_is_moved_when_it_exits),
-    (Mutant::ToldAgain, a_told_command_is_moved_when_it_exits),
 ];
 
 #[test]

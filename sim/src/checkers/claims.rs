@@ -1,6 +1,6 @@
 //! *Claims*: no attempt has an index, a part or an amount that another one has on the same node.
 //!
-//! *Ends*: no task starts on a node that ends before it.
+//! *Ends*: no task starts on a node that ends before it, or where its signal is due at once.
 //!
 //! *Match*: a task runs only on a node that offers its request, with the amounts of one variant.
 
@@ -51,9 +51,15 @@ pub(crate) fn are_free<'a>(
     Ok(())
 }
 
-/// *Ends*: nothing starts that cannot end before its node does.
-pub(crate) fn ends_in_time(launch: &Launch, now: Time, end: Option<EndOfLife>) -> Verdict {
-    let request = launch.spec.time_request_ns;
+/// *Ends*: nothing starts that cannot end before its node does, or that gets its signal at once.
+/// `before_ns`: it gets the signal this long before the end.
+pub(crate) fn ends_in_time(
+    launch: &Launch,
+    before_ns: u64,
+    now: Time,
+    end: Option<EndOfLife>,
+) -> Verdict {
+    let request = launch.spec.time_request_ns.max(before_ns);
     match end {
         Some(end) if request > 0 && !end.fits(now.0, request) => {
             let text = format!("{} asks for {request} ns at {now:?}: {end:?}", launch.task);

@@ -17,6 +17,7 @@ pub(crate) mod inputs;
 pub(crate) mod kept;
 pub(crate) mod linear;
 pub(crate) mod lists;
+pub(crate) mod moves;
 pub(crate) mod once;
 pub(crate) mod one_attempt;
 pub(crate) mod order;

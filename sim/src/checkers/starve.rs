@@ -21,8 +21,9 @@ const WAIT_MAX: Span = Span::from_secs(20);
 /// on before their homes know. Other thieves get nothing meanwhile, and the next one takes the
 /// whole queue again.
 const WAIT_MAX_OF_WHOLE_QUEUES: Span = Span::from_secs(60);
-/// Beside gangs the wait of one task is not bounded: *progress* demands that all end.
-const WAIT_MAX_BESIDE_GANGS: Span = Span::from_secs(1_000_000);
+/// Beside gangs, and where nodes end, the wait of one task is not bounded: *progress* demands that
+/// all end.
+const WAIT_UNBOUNDED: Span = Span::from_secs(1_000_000);
 const SYNC_SLOW: Span = Span::from_millis(50);
 
 /// A ready task in some queue.
@@ -115,7 +116,14 @@ impl Watch {
     /// Nodes drain for gangs while narrow tasks wait.
     pub(crate) fn expect_gangs(&mut self, gangs: bool) {
         if gangs {
-            self.wait_max = WAIT_MAX_BESIDE_GANGS;
+            self.wait_max = WAIT_UNBOUNDED;
+        }
+    }
+
+    /// Commands with a signal wait for the nodes that do not end, while others have free slots.
+    pub(crate) fn expect_moves(&mut self, moves: bool) {
+        if moves {
+            self.wait_max = WAIT_UNBOUNDED;
         }
     }
 

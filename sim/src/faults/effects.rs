@@ -222,6 +222,7 @@ impl World {
         for (task, node, incarnation) in facts.crashes {
             self.judge(poison::on_crash_counted(&self.lives, task, (node, incarnation)));
         }
+        let by_crashes: Vec<_> = facts.crash_limits.iter().map(|(by, ..)| *by).collect();
         for (task, node, incarnation) in facts.crash_limits {
             let counts = !self.homes_move();
             let killer = self.injection.killer_of(node.0 as usize, incarnation);
@@ -239,6 +240,8 @@ impl World {
         for Committed { task, attempt, end, node, heard } in facts.commits {
             let verdict = once::on_committed(&mut self.jobs, self.now, task, attempt, end, node);
             self.judge(verdict);
+            let by = (task, attempt);
+            self.judge(self.check_moves(by, end, by_crashes.contains(&by)));
             if self.is_spawning(task) {
                 self.judge(yields::on_committed(task, end));
             }
@@ -274,7 +277,8 @@ impl World {
             Effect::VariablesForgotten { job } => {
                 self.variables.on_forgotten((index, self.machines[index].life), job);
             }
-            Effect::VariableSet { .. } | Effect::GoesOn { .. } | Effect::Notice { .. } => {}
+            Effect::VariableSet { .. } | Effect::GoesOn { .. } => {}
+            Effect::Notice { task, attempt } => self.command_told(index, task, attempt),
             Effect::Kill { task, attempt } => {
                 self.tell(|| format!("n{index} kills {task} attempt {attempt}"));
                 let was_running = self.machines[index].running.remove(&(task, attempt));
@@ -430,6 +434,7 @@ impl World {
             now: self.now,
         };
         self.judge(removal::on_launch(&self.jobs[&task.job], &launched));
+        self.plan_drain(index, launch);
         let script = self.begin_script(launch);
         let claimed = self.check_claims(index, launch);
         let claimed = claimed.and_then(|()| self.check_gang(index, launch));
@@ -475,7 +480,7 @@ impl World {
         if self.machines[index].running.get(&(task, attempt)).is_some_and(|it| it.poison) {
             return self.killed_by(index, task, attempt);
         }
-        if self.turn_due(index, task, attempt) {
+        if self.command_hangs(index, task, attempt) || self.turn_due(index, task, attempt) {
             return;
         }
         let machine = &mut self.machines[index];

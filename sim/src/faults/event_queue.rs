@@ -94,6 +94,10 @@ pub(crate) enum SimEvent {
         node: usize,
         paused: bool,
     },
+    /// An operator drains a node.
+    Drain {
+        node: usize,
+    },
     /// The cluster declares a process failed.
     Evict {
         node: usize,

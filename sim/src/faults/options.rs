@@ -62,6 +62,8 @@ pub struct WorldOptions {
     pub grows: Option<GrowthPlan>,
     /// Some tasks hold several nodes at once.
     pub gangs: bool,
+    /// Some commands get a signal before an end.
+    pub noticed: bool,
 }
 
 /// The growth of a cluster.
@@ -108,6 +110,7 @@ impl WorldOptions {
             clients_learn: false,
             grows: None,
             gangs: false,
+            noticed: false,
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::faults::clients::job_client::{ClientPlan, Death, OpenPlan};
 use crate::faults::clients::random_jobs::{Draft, JobMix, Submission};
 use crate::faults::kinds::gangs;
 use crate::faults::kinds::node_offers;
+use crate::faults::kinds::notices;
 use crate::faults::kinds::throttles::{self, Limits};
 use crate::faults::network::NetworkOptions;
 use crate::faults::options::WorldOptions;
@@ -202,8 +203,7 @@ impl Plan {
         let plan = |(work, homes)| (work, homes, client_plan(&mut dice, faultless, faults_for));
         let mut jobs: Vec<_> = works.into_iter().map(plan).collect();
         spawn_some(seed, faultless, &mut world, &mut jobs);
-        node_offers::draw(&mut world, jobs.iter_mut().filter_map(|(work, ..)| work.draft()));
-        gangs::draw(&mut world, jobs.iter_mut().filter_map(|(work, ..)| work.draft()));
+        draw_kinds(&mut world, &mut jobs);
         retry_some(&mut SimRng::new(seed.rotate_left(24) ^ 0x0040_17d5), &mut jobs);
         let spreads = faultless && nodes > 1 && world.tuning.shares_every_task();
         let spread = spreads.then(|| {
@@ -234,6 +234,7 @@ impl Plan {
             }
             faults.add_later(&mut later, faults_for, world.copies);
             growth::add_joins(&world, &mut faults, faults_for);
+            notices::calm(&world, &mut faults);
             faults
         });
         Self {
@@ -347,6 +348,13 @@ fn wear(dice: &mut SimRng, world: &mut WorldOptions) {
 /// Syncs as slow as the jobs, so that a power cut has much to undo.
 fn slow_syncs(dice: &mut SimRng, world: &mut WorldOptions, faults_for: Span) {
     world.sync_max = Span(faults_for.0 / dice.pick(&[5, 20])).max(world.sync_min);
+}
+
+/// What tasks ask for, each kind from its own stream.
+fn draw_kinds(world: &mut WorldOptions, jobs: &mut [(Work, Homes, ClientPlan)]) {
+    node_offers::draw(world, jobs.iter_mut().filter_map(|(work, ..)| work.draft()));
+    gangs::draw(world, jobs.iter_mut().filter_map(|(work, ..)| work.draft()));
+    notices::draw(world, jobs.iter_mut().filter_map(|(work, ..)| work.draft()));
 }
 
 /// Makes some tasks of some jobs spawn others.

@@ -9,12 +9,13 @@ use node::{Config, Input, Node};
 use proto::{Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::checkers::{
-    Jobs, Verdict, Violation, conservation, copies, one_attempt, poison, stall, starve, turns,
-    variables,
+    Jobs, Verdict, Violation, conservation, copies, moves, one_attempt, poison, stall, starve,
+    turns, variables,
 };
 use crate::faults::clients::Clients;
 use crate::faults::consensus_log::Agreed;
 use crate::faults::event_queue::{Queue, SimEvent};
+use crate::faults::kinds::notices::is_drained;
 use crate::faults::network::Network;
 use crate::faults::options::{EffectHook, WorldOptions};
 use crate::faults::strikes::Injection;
@@ -57,6 +58,7 @@ pub struct World {
     pub(super) bytes: one_attempt::Bytes,
     pub(super) turns: turns::Turns,
     pub(super) variables: variables::Variables,
+    pub(super) moves: moves::Moves,
     pub(super) lives: poison::Incarnations,
     /// The stalls that nodes reported.
     pub(super) stalled: Vec<stall::Stalled>,
@@ -93,6 +95,7 @@ impl World {
         let mut starve = starve::Watch::new(slots, is_cramped, BEGIN);
         starve.expect_steals(options.tuning.steal_share, options.sync_max);
         starve.expect_gangs(options.gangs);
+        starve.expect_moves(options.noticed && !options.ends.is_empty());
         let mut world = Self {
             now: BEGIN,
             network: Network::new(options.network.clone()),
@@ -115,6 +118,7 @@ impl World {
             bytes: one_attempt::Bytes::default(),
             turns: turns::Turns::default(),
             variables: variables::Variables::default(),
+            moves: moves::Moves::default(),
             lives: poison::Incarnations::new(copies > 1),
             stalled: Vec::new(),
             options,
@@ -312,6 +316,7 @@ impl World {
             }
             SimEvent::Fault(fault) => self.strike(fault),
             SimEvent::Pause { node, paused } => self.pause(node, paused),
+            SimEvent::Drain { node } => self.drain(node),
             SimEvent::Evict { node, incarnation } => self.evict(node, incarnation),
         }
     }
@@ -351,6 +356,7 @@ impl World {
         let waiting = machine.inbox.len().min(self.options.batch_max);
         let count = if waiting > 1 { 1 + self.dice.index(waiting) } else { waiting };
         let mut node = machine.node.take().expect("only live nodes step");
+        machine.knows_of_drain = self.options.noticed && is_drained(&node, index);
         for _ in 0..count {
             let input = machine.inbox.pop_front().expect("counted");
             if matches!(input, Input::Timer) {
@@ -525,6 +531,7 @@ impl World {
         };
         let cpus = if let Event::Queued { task, .. } = *event { cpus(task) } else { 0 };
         self.note_request(event);
+        self.judge(self.check_start(node, event));
         let verdict = self.starve.on_event(self.now, node, event, cpus);
         // A scenario may block the events that would end the wait.
         if self.effect_hook.is_none() {

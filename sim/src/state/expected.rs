@@ -20,6 +20,14 @@ pub const KIND_POISON: &str = "poison";
 /// Attempts commit turns and spawn tasks; none fails.
 pub(crate) const KIND_SPAWNING: &str = "spawning";
 
+/// How long before an end the command of a task gets its signal, if it gets one.
+pub(crate) fn notice_ns(spec: &wire::Spec) -> Option<u64> {
+    match &spec.body {
+        Some(wire::spec::Body::Command(command)) => command.notice.as_ref().map(|it| it.before_ns),
+        _ => None,
+    }
+}
+
 /// One commit of a task's end, as its home wrote it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Commit {
@@ -50,6 +58,9 @@ pub(crate) struct ExpectedTask {
     /// Empty: cpus alone.
     pub request: Vec<u8>,
     pub duration: Span,
+    pub retries: u32,
+    /// Its command gets a signal before an end.
+    pub has_notice: bool,
     /// Outputs to keep, if they have contents that can be lost.
     pub kept: Vec<u32>,
     /// It stands for an uploaded file.
@@ -170,6 +181,8 @@ impl ExpectedJob {
                     cpus: spec.cpus.max(1),
                     request: spec.request.clone(),
                     duration: Span(task.duration_ns),
+                    retries: spec.retries,
+                    has_notice: notice_ns(spec).is_some(),
                     kept: kept.map(|((output, _), _)| output).collect(),
                     upload: matches!(spec.body, Some(wire::spec::Body::Upload(_))),
                     ..ExpectedTask::default()

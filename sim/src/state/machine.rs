@@ -8,7 +8,7 @@ use proto::{Attempt, Incarnation, JobId, ObjectId, Span, TaskId, Time, limits, w
 
 use super::clock::{Clock, TRUE_PACE};
 use super::disk::{Disk, FlippedRecord};
-use super::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON};
+use super::expected::{KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON, notice_ns};
 use super::script::Script;
 
 /// The pause of a machine by its user.
@@ -32,6 +32,10 @@ pub(crate) struct Running {
     pub cpus: u32,
     /// It kills its node.
     pub poison: bool,
+    /// Its command gets a signal before an end, and has not got it.
+    pub awaits_signal: bool,
+    /// It ends only when it is killed.
+    pub hangs: bool,
     pub outcome: Outcome,
     pub objects: Vec<(ObjectId, u64)>,
     pub stays: Vec<(ObjectId, Stay)>,
@@ -105,6 +109,8 @@ pub(crate) struct Machine {
     /// The parts of gangs that have begun and not ended, as its executor was told.
     pub parts: BTreeSet<(TaskId, Attempt)>,
     pub(crate) pause: Pause,
+    /// Before its last step its node knew that it is drained.
+    pub(crate) knows_of_drain: bool,
     /// The contents of its object store. Files survive both a crash and a power cut.
     pub objects: BTreeMap<ObjectId, u64>,
     /// Objects that are copies in memory only.
@@ -179,6 +185,7 @@ impl Machine {
             running: BTreeMap::new(),
             parts: BTreeSet::new(),
             pause: Pause::default(),
+            knows_of_drain: false,
             objects: BTreeMap::new(),
             printed: BTreeSet::new(),
             copies: BTreeSet::new(),
@@ -314,5 +321,17 @@ pub(crate) fn run(launch: &Launch, input_missing: bool) -> Running {
     let stays = objects.iter().map(stay).collect();
     let (slot, cpus) = (launch.slot, cpus_of(launch));
     let granted = launch.granted.clone();
-    Running { slot, cpus, poison, outcome, objects, stays, script: None, granted }
+    let awaits_signal = notice_ns(&launch.spec).is_some();
+    Running {
+        slot,
+        cpus,
+        poison,
+        awaits_signal,
+        hangs: false,
+        outcome,
+        objects,
+        stays,
+        script: None,
+        granted,
+    }
 }

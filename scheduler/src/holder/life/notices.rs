@@ -101,7 +101,8 @@ impl Scheduler {
     /// When the commands that can be moved are killed, if this node is drained with a deadline.
     fn move_by(&self) -> Option<Time> {
         let by = self.routing.homes().leaves_by(self.options.me);
-        by.filter(|_| self.holder.life().leaves())
+        let is_ignored = self.options.mutant == Some(Mutant::DeadlineIgnored);
+        by.filter(|_| self.holder.life().leaves() && !is_ignored)
     }
 
     /// When a command has to be told, or killed.

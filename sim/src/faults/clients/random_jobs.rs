@@ -60,6 +60,8 @@ pub struct DraftTask {
     pub time_request: Span,
     /// Nodes that it holds at once; 0 and 1: one.
     pub nodes: u32,
+    /// The signal of a command before an end.
+    pub notice: Option<wire::Notice>,
 }
 
 /// A graph before it is cut into partitions and chunks.
@@ -101,6 +103,7 @@ impl Draft {
             priority: 0,
             time_request: Span::ZERO,
             nodes: 0,
+            notice: None,
         };
         Self { tasks: vec![task; n], edges: Vec::new() }
     }
@@ -353,7 +356,8 @@ impl Draft {
         let mut spec = draft.spec(objects);
         let mut payload = Vec::new();
         // Every second command is a call, with arguments of its own. Calls have no requests.
-        if draft.command && draft.request.is_empty() && task % 2 == 1 {
+        let may_call = draft.command && draft.notice.is_none() && draft.request.is_empty();
+        if may_call && task % 2 == 1 {
             spec.body = Some(wire::spec::Body::Call(wire::Call::default()));
             payload = calls::payload_of(task as u64);
         }
@@ -411,7 +415,10 @@ impl DraftTask {
             time_request_ns: self.time_request.0,
             nodes: self.nodes,
             body: Some(match (self.command, self.upload) {
-                (true, _) => wire::spec::Body::Command(wire::Command::default()),
+                (true, _) => wire::spec::Body::Command(wire::Command {
+                    notice: self.notice.map(Box::new),
+                    ..Default::default()
+                }),
                 (false, true) => wire::spec::Body::Upload(wire::Upload {}),
                 (false, false) => wire::spec::Body::Sleep(wire::Sleep {}),
             }),
@@ -487,6 +494,7 @@ fn random_task(dice: &mut SimRng, job_mix: &JobMix) -> DraftTask {
         priority: 0,
         time_request: Span::ZERO,
         nodes: 0,
+        notice: None,
     }
 }
 

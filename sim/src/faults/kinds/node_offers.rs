@@ -13,6 +13,7 @@ use crate::faults::clients::random_jobs::Draft;
 use crate::faults::options::WorldOptions;
 use crate::faults::world::{BEGIN, World};
 use crate::rng::SimRng;
+use crate::state::expected::notice_ns;
 
 /// A separate random stream, so that other draws of a seed stay as they are.
 const STREAM: u64 = 0x6e65_6564_7300_0000;
@@ -184,7 +185,10 @@ impl World {
                     Violation::new("match", format!("{}: {error}", launch.task))
                 })?),
             };
-        claims::ends_in_time(launch, machine.local(self.now), self.options.end_of(node))?;
+        // Where homes move, a launch waits for replicas, and the signal may be due meanwhile.
+        let before_ns = notice_ns(&launch.spec).filter(|_| !self.homes_move()).unwrap_or(0);
+        let now = machine.local(self.now);
+        claims::ends_in_time(launch, before_ns, now, self.options.end_of(node))?;
         claims::matches(launch, request.as_ref(), offer.as_deref())?;
         claims::are_free(launch, offer.as_deref(), others)
     }

@@ -71,16 +71,15 @@ impl World {
     pub(crate) fn ask_to_leave(&mut self, index: usize) {
         if self.is_whole() && !self.start_a_departure() && self.can_do_without(index, Fault::Leave)
         {
-            self.propose_unsettling(Body::Leave(wire::MemberLeave {
-                node: index as u32,
-                by_ns: 0,
-            }));
+            let by_ns = self.moves_by_ns(index);
+            self.propose_unsettling(Body::Leave(wire::MemberLeave { node: index as u32, by_ns }));
         }
     }
 
     /// Drains a machine as an operator would, during any other change.
     pub fn leave(&mut self, node: usize) {
-        let leave = Body::Leave(wire::MemberLeave { node: node as u32, by_ns: 0 });
+        let by_ns = self.moves_by_ns(node);
+        let leave = Body::Leave(wire::MemberLeave { node: node as u32, by_ns });
         let by = (0..self.machines.len()).find(|&other| self.is_live(other as u32));
         if let Some(by) = by {
             self.deliver(by, Input::Propose(Box::new(command(leave))));
