@@ -160,8 +160,8 @@ impl Scheduler {
         };
         let staged = self.holder.staging.get(&task).filter(|staged| waits(staged));
         let Some(staged) = staged.filter(|_| !self.holder.stopping) else { return };
-        if !self.holder.life_fits(&staged.work) {
-            // The answer came after the latest start.
+        if !self.holder.life_fits(&staged.work) || self.holder.slots.is_paused() {
+            // The answer came after the latest start, or after a user had paused the node.
             self.unstage(task, out);
             self.report_dropped(task, attempt, out);
             return;

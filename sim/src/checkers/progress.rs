@@ -8,8 +8,8 @@ use proto::{LocalId, NodeId, Span};
 
 use super::{Verdict, Violation, removal};
 use crate::state::expected::{
-    Commit, ExpectedJob, ExpectedTask, KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON, Slot,
-    SubmissionStage,
+    Commit, ExpectedJob, ExpectedTask, KIND_FAILING, KIND_FLAKY, KIND_MENDED, KIND_POISON,
+    KIND_SPAWNING, Slot, SubmissionStage,
 };
 
 const NAME: &str = "progress";
@@ -94,7 +94,7 @@ pub(crate) fn on_end(job: &ExpectedJob) -> Verdict {
         let stays_done = !all_done
             && job.announced_round() > 0
             && has_been_done(task)
-            && has_differing_ancestor(job, task);
+            && has_ancestor(job, task, |_, ancestor| ancestor.differs);
         let right = match (all_done, task.kind.as_str()) {
             (false, _) if stays_done => matches!(end, End::Done | End::Skipped),
             (false, _) => end == End::Skipped,
@@ -103,9 +103,9 @@ pub(crate) fn on_end(job: &ExpectedJob) -> Verdict {
             (true, KIND_FLAKY) => matches!(end, End::Done | End::Failed),
             (true, KIND_POISON) => end == End::Failed,
             (true, _) if task.failed_by_crashes => end == End::Failed,
-            // Its readers of an earlier round stay done. If the rebuilt task makes other bytes, it
-            // fails.
-            (true, _) if task.differs && job.announced_round() > 0 && has_been_done(task) => {
+            // Its readers of an earlier round stay done, and those that have committed turns. If
+            // the rebuilt task makes other bytes, it fails.
+            (true, _) if task.differs && has_been_done(task) && is_used(job, local) => {
                 matches!(end, End::Done | End::Failed)
             }
             (true, _) => end == End::Done,
@@ -123,14 +123,29 @@ pub(crate) fn on_end(job: &ExpectedJob) -> Verdict {
     Ok(())
 }
 
-fn has_differing_ancestor(job: &ExpectedJob, task: &ExpectedTask) -> bool {
+/// Whether readers of the task may not run again.
+fn is_used(job: &ExpectedJob, local: LocalId) -> bool {
+    let spawning = |task: &&ExpectedTask| task.kind == KIND_SPAWNING && !task.launched.is_empty();
+    job.announced_round() > 0
+        || job
+            .tasks
+            .values()
+            .filter(spawning)
+            .any(|task| has_ancestor(job, task, |it, _| it == local))
+}
+
+fn has_ancestor(
+    job: &ExpectedJob,
+    task: &ExpectedTask,
+    is_wanted: impl Fn(LocalId, &ExpectedTask) -> bool,
+) -> bool {
     let parents = |task: &ExpectedTask| -> Vec<LocalId> {
         task.slots.iter().flatten().map(|slot| slot.parent).collect()
     };
     let (mut open, mut seen) = (parents(task), BTreeSet::new());
     while let Some(local) = open.pop() {
         let ancestor = &job.tasks[&local];
-        if ancestor.differs {
+        if is_wanted(local, ancestor) {
             return true;
         }
         if seen.insert(local) {
