@@ -123,6 +123,16 @@ impl Raw<'_> {
         self.0.explain_record(job, task).await
     }
 
+    /// A page of the checksums of a task's outputs, from this output on, which is not the first.
+    pub async fn output_sums_page(
+        self,
+        job: JobId,
+        task: LocalId,
+        after: u32,
+    ) -> Result<Option<wire::TaskState>, ClientError> {
+        self.0.output_sums_page(job, task, after).await
+    }
+
     /// As [`Client::node_state`].
     pub async fn node_state(
         self,

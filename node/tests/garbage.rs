@@ -359,7 +359,11 @@ fn request(dice: &mut Values) -> wire::request::Body {
             let from_start = dice.below(2) == 0;
             Body::Tasks(wire::TasksQuery { job, after, limit, from_start })
         }
-        6 => Body::Explain(wire::TaskQuery { job: dice.number(), local: dice.number() }),
+        6 => Body::Explain(wire::TaskQuery {
+            job: dice.number(),
+            local: dice.number(),
+            sums_after: (dice.number() % 3) as u32,
+        }),
         7 => Body::Cancel(cancel(dice)),
         8 => Body::Retry(wire::JobRetry {
             job: dice.number(),

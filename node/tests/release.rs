@@ -103,7 +103,7 @@ impl Machine {
 
     fn explain(&mut self, now: Time, index: u64) -> String {
         let local = LocalId::new(PARTITION, index).0;
-        let query = wire::TaskQuery { job: JOB.0, local };
+        let query = wire::TaskQuery { job: JOB.0, local, sums_after: 0 };
         match self.ask(now, request::Body::Explain(query)) {
             Some(response::Body::Explanation(explanation)) => explanation.lines.join("; "),
             other => panic!("no explanation: {other:?}"),

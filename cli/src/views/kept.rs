@@ -52,7 +52,9 @@ impl KeptRow {
         if jobs::counts(state).done == state.total {
             return Some(Self::new(state.job, &kept, (more, false), |_| true));
         }
-        let made = Made::read(client, job, &kept.iter().map(KeptOutput::task).collect()).await;
+        // Of no output the checksum counts here.
+        let tasks = kept.iter().map(|output| (output.task(), 0)).collect();
+        let made = Made::read(client, job, &tasks).await;
         let partly = (more, !made.is_complete);
         Some(Self::new(state.job, &kept, partly, |task| made.is_done(task)))
     }

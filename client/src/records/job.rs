@@ -397,7 +397,8 @@ impl Client {
         if task.partition().0 >= self.partitions() {
             return Err(ClientError::UnknownTask { job, task });
         }
-        let body = request::Body::Explain(wire::TaskQuery { job: job.0, local: task.0 });
+        let query = wire::TaskQuery { job: job.0, local: task.0, sums_after: 0 };
+        let body = request::Body::Explain(query);
         let answer = self.ask_home(task.partition(), body.clone()).await;
         let (home, answer) = answer.map_err(|e| name_unknown(e, job, Some(task)))?;
         let home = NodeId(home);
@@ -418,6 +419,24 @@ impl Client {
             explanation.lines.extend(held.lines);
         }
         Ok(explanation)
+    }
+
+    /// A page of the checksums of a done task's outputs from output `after` on, which is not 0.
+    /// Empty: there are no more, or its home does not know the task or this question.
+    pub(crate) async fn output_sums_page(
+        &self,
+        job: JobId,
+        task: LocalId,
+        after: u32,
+    ) -> Result<Option<wire::TaskState>, ClientError> {
+        let query = wire::TaskQuery { job: job.0, local: task.0, sums_after: after };
+        let answer = self.ask_home(task.partition(), request::Body::Explain(query)).await;
+        let (home, answer) = answer.map_err(|e| name_unknown(e, job, Some(task)))?;
+        let Some(response::Body::Explanation(told)) = answer.body else {
+            return Err(ClientError::Protocol { node: home, what: "no explanation" });
+        };
+        // A node of an older program answers with the first ones.
+        Ok(told.task.filter(|state| state.sums_after == after))
     }
 
     /// One attempt at one node.

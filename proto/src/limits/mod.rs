@@ -142,6 +142,8 @@ pub const RETRY_TASKS_MAX: usize = 4096;
 pub const TASKS_PER_ANSWER_MAX: usize = 4096;
 /// The maximum number of output sizes in a task's state.
 pub const TASK_SIZES_REPORTED_MAX: usize = 64;
+/// The maximum number of checksums of outputs in one answer about a task.
+pub const OUTPUT_SUMS_PER_ANSWER_MAX: usize = 4096;
 pub const WATCHERS_MAX: usize = 4096;
 
 /// A node logs at this interval which of its partitions have waited this long for activation.

@@ -339,6 +339,11 @@ impl Scheduler {
     /// both.
     fn explain(&self, query: &wire::TaskQuery) -> Result<response::Body, wire::Error> {
         let task = TaskId { job: JobId(query.job), local: LocalId(query.local) };
+        if query.sums_after > 0 {
+            let task = self.home.ledger.output_sums(task, query.sums_after);
+            let explanation = wire::Explanation { task, ..Default::default() };
+            return Ok(response::Body::Explanation(explanation));
+        }
         let mut explanation = match self.home.ledger.explain(task) {
             Some(explanation) => explanation,
             None if self.holds(task) => {

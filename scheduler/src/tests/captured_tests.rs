@@ -1,5 +1,6 @@
 //! The bytes that an attempt printed are part of its end: at its home, and at each later home.
 
+use proto::limits::{OUTPUT_SUMS_PER_ANSWER_MAX, TASK_SIZES_REPORTED_MAX};
 use proto::work::{Captured, Outcome};
 use proto::{JobId, Time, wire};
 
@@ -77,4 +78,32 @@ fn what_prints_nothing_costs_nothing() {
     end(&mut home, "", Captured::default(), &mut out);
     assert_eq!(told(&home), (0, 0));
     assert_eq!(end_record(&out).details, []);
+}
+
+/// The state of a task has the first checksums. A client that needs more asks for pages.
+#[test]
+fn the_checksums_of_many_outputs_come_in_pages() {
+    let mut out = Out::default();
+    let mut home = home(&mut out);
+    let attempt = home.home.ledger.cell(task()).expect("it is homed here").attempt();
+    let page = |home: &Scheduler, after| {
+        let state = home.home.ledger.output_sums(task(), after).expect("it is homed here");
+        assert_eq!(state.sums_after, after);
+        state.output_sums
+    };
+    assert_eq!(page(&home, 1), [0; 0], "it is not done");
+    let sums: Vec<u64> = (0..5_000).collect();
+    let outcome = Outcome { output_sums: sums.clone(), ..Outcome::default() };
+    home.on_finished(Time(1), task(), attempt, outcome.into(), &mut out);
+    home.settle(Time(1), &mut out);
+    home.act(Time(1), &mut out);
+    let mut told = home.home.ledger.task_state(task()).expect("it is homed here").output_sums;
+    assert_eq!(told.len(), TASK_SIZES_REPORTED_MAX);
+    for expected in [OUTPUT_SUMS_PER_ANSWER_MAX, 840, 0] {
+        let more = page(&home, told.len() as u32);
+        assert_eq!(more.len(), expected);
+        told.extend(more);
+    }
+    assert_eq!(told, sums);
+    assert!(page(&home, u32::MAX).is_empty());
 }

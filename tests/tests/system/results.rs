@@ -376,6 +376,29 @@ fn bytes_that_no_task_made_are_not_fetched() {
     instance.down();
 }
 
+/// The state of a task has the checksums of its first outputs; a copy compares all.
+#[test]
+fn changed_bytes_of_the_last_of_many_outputs_are_not_fetched() {
+    let instance = Instance::up(1, 1);
+    let script = "for n in $(seq 10 99); do yes $n | head -c 20000 > k$n; done";
+    let outputs: Vec<String> =
+        (10..100).map(|n| format!("k{n}={{file='k{n}',keep=true}}")).collect();
+    let text = format!(
+        "[[task]]\nname='m'\ncommand=['sh','-c','{script}']\noutputs={{{}}}\n",
+        outputs.join(",")
+    );
+    instance.sandbox().write("w.toml", text);
+    let id = submit(&instance, &["--file", "w.toml", "--wait"]);
+    let is_last = |file: &Path| fs::read(file).is_ok_and(|bytes| bytes.starts_with(b"88\n"));
+    let objects = crate::data::files(&instance, 0, "objects");
+    objects.iter().filter(|file| is_last(file)).for_each(|file| change_in_place(file));
+    let ran = instance.starling(&["job", "fetch", &id, "-o", "out"]).expect_code(3).stderr;
+    assert!(ran.contains("1 kept output lost: 'k88'"), "{ran}");
+    assert!(ran.contains("differs from what the task made (checksum)"), "{ran}");
+    assert_eq!(names(&instance.sandbox().path("out")).len(), 89);
+    instance.down();
+}
+
 /// The node notices it by the time of the file, and brings the copy of the other node.
 #[test]
 fn a_task_reads_the_other_copy_of_an_object_that_was_changed() {

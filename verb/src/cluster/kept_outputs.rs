@@ -3,7 +3,7 @@
 //! A submitted workflow leaves the list of its kept outputs in the cluster's own store, because the
 //! workflow file may be gone when they are fetched.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Component, Path, PathBuf};
 
 use client::{Client, ClientError, SubmitOptions};
@@ -211,7 +211,12 @@ pub async fn copy(
     let (ran, taken) = (logs.committed(job)?, logs.taken_over(job)?);
     let mut silent: BTreeSet<NodeId> =
         client.nodes().into_iter().filter(|node| !logs.has(*node)).collect();
-    let made = Made::read(client, job, &kept.iter().map(KeptOutput::task).collect()).await;
+    let mut last_outputs = BTreeMap::new();
+    for KeptOutput(task, output, ..) in kept {
+        let last: &mut u32 = last_outputs.entry(LocalId(*task)).or_default();
+        *last = (*output).max(*last);
+    }
+    let made = Made::read(client, job, &last_outputs).await;
     if !made.is_complete {
         say("warning: without the records of some tasks, copies are not compared with checksums");
     }

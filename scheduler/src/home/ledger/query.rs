@@ -1,6 +1,6 @@
 //! Queries of the ledger: names, listings, explanations.
 
-use proto::limits::{TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX};
+use proto::limits::{OUTPUT_SUMS_PER_ANSWER_MAX, TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX};
 use proto::work::Captured;
 use proto::{Attempt, JobId, LocalId, PartitionId, TaskId, codec, wire};
 
@@ -99,7 +99,19 @@ impl Ledger {
             .copied()
             .take(TASK_SIZES_REPORTED_MAX)
             .collect(),
+            sums_after: 0,
         })
+    }
+
+    /// A page of the checksums of a done task's outputs, from this output on.
+    pub(crate) fn output_sums(&self, task: TaskId, after: u32) -> Option<wire::TaskState> {
+        let mut state = self.task_state(task)?;
+        let is_done = state.phase() == wire::TaskPhase::TaskDone;
+        let segment = self.part(task)?.segment(task.local.index())?;
+        let sums = segment.output_sums(task.local.index()).iter().skip(after as usize);
+        let page = sums.take(OUTPUT_SUMS_PER_ANSWER_MAX).filter(|_| is_done);
+        (state.output_sums, state.sums_after) = (page.copied().collect(), after);
+        Some(state)
     }
 
     /// The entry of a task of an array.

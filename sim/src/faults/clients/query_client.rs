@@ -61,7 +61,7 @@ impl World {
                 Body::WatchKey(wire::KvWatch { partition, key, after_version: 0 })
             }
             7 => Body::Tune(self.random_tuning()),
-            _ => Body::Explain(wire::TaskQuery { job, local }),
+            _ => Body::Explain(wire::TaskQuery { job, local, sums_after: 0 }),
         }
     }
 
