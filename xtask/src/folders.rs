@@ -14,7 +14,7 @@ const LARGER: [(&str, usize, &str); 5] = [
     ("bench/src", 17, "one file for each benchmark"),
     ("client/src", 17, "one file for each concern of a program that uses the library"),
     ("resources/src", 19, "requests, offers and claims share their types"),
-    ("sim/src/checkers", 29, "one file for each checker"),
+    ("sim/src/checkers", 26, "one file for each checker"),
     ("workloads/src/formats", 18, "one file for each format"),
 ];
 

@@ -6,12 +6,10 @@
 pub(crate) mod bound;
 pub(crate) mod calls;
 pub(crate) mod captured;
-pub(crate) mod claims;
 pub(crate) mod conservation;
 pub(crate) mod contents;
 pub(crate) mod copies;
 pub(crate) mod durable;
-pub(crate) mod gang;
 pub(crate) mod growth;
 pub(crate) mod inputs;
 pub(crate) mod kept;
@@ -28,11 +26,12 @@ pub(crate) mod quiesce;
 pub(crate) mod quiet;
 pub(crate) mod removal;
 pub(crate) mod rounds;
+pub(crate) mod slots;
 pub(crate) mod stall;
-pub(crate) mod starve;
-pub(crate) mod throttle;
 pub(crate) mod turns;
 pub(crate) mod variables;
+
+pub(crate) use slots::{claims, gang, starve, throttle};
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! *Moves*: a command gets its signal once in each attempt, and the end of that attempt is a move:
-//! it neither ends the task nor counts as one of its failures. It starts on no node that is drained.
+//! *Moves*: a command gets its signal once in each attempt, and the end of that attempt is a move.
+//! It neither ends the task nor counts as one of its failures. It starts on no drained node.
 //!
 //! A task may still fail by such an attempt if the deaths of its nodes reach their limit.
 
@@ -13,7 +13,7 @@ use crate::state::expected::ExpectedTask;
 
 const NAME: &str = "moves";
 
-/// The attempts whose commands got their signal.
+/// The attempts with a command that got its signal.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     told: BTreeSet<(TaskId, Attempt)>,

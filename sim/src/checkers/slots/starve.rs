@@ -10,7 +10,7 @@ use proto::event::Spared;
 use proto::limits::CRASHES_ALONE_MIN;
 use proto::{Attempt, Event, PartitionId, Span, TaskId, Time};
 
-use super::{Verdict, Violation};
+use crate::checkers::{Verdict, Violation};
 
 const NAME: &str = "starve";
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use proto::TaskId;
 
-use super::{Verdict, Violation};
+use crate::checkers::{Verdict, Violation};
 use crate::state::expected::ExpectedJob;
 
 /// `running`: the tasks of the job that run on any node, with the one that starts.

@@ -7,7 +7,7 @@ use proto::work::Launch;
 use proto::{Attempt, NodeId, TaskId};
 use scheduler::GangPart;
 
-use super::{Verdict, Violation};
+use crate::checkers::{Verdict, Violation};
 use crate::state::machine::{Running, cpus_of};
 
 const NAME: &str = "gang";

@@ -10,7 +10,7 @@ use proto::Time;
 use proto::work::{Granted, GrantedPool, Launch};
 use resources::{Amount, EndOfLife, Name, Offer, Quantity, Request, Totals, Variant};
 
-use super::{Verdict, Violation};
+use crate::checkers::{Verdict, Violation};
 
 const UNITS: u64 = Amount::PER_ONE;
 
