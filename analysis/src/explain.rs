@@ -61,7 +61,9 @@ fn lost_attempts(entries: &[Entry]) -> Option<String> {
         2 => "an earlier attempt".to_owned(),
         more => format!("{} earlier attempts", more - 1),
     };
-    Some(format!("no event is left of {lost}: their nodes have left, or have dropped old events"))
+    Some(format!(
+        "no event is left of {lost}: their nodes have left, do not answer, or dropped them"
+    ))
 }
 
 struct Past {
@@ -399,8 +401,8 @@ mod tests {
         };
         let told = |number| explain(&[entry(0, 10, queued(number))], None, &Rules::default());
         assert_eq!(told(1).len(), 1);
-        let lost = "no event is left of 2 earlier attempts: their nodes have left, or have dropped \
-                    old events";
+        let lost = "no event is left of 2 earlier attempts: their nodes have left, do not answer, \
+                    or dropped them";
         assert_eq!((told(3).len(), told(3)[0].as_str()), (2, lost));
     }
 

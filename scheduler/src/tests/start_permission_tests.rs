@@ -98,6 +98,23 @@ fn an_answer_that_comes_too_late_starts_nothing_and_is_asked_for_again() {
     assert_eq!(holder.holder.deadline(late), None);
 }
 
+#[test]
+fn a_start_that_is_permitted_after_a_pause_is_dropped() {
+    for is_paused in [false, true] {
+        let (mut holder, mut out) = (node(0), Out::default());
+        push(&mut holder, &[2], &mut out);
+        holder.act(Time(0), &mut out);
+        let asked = moves(&mut out);
+        holder.holder.slots_mut().set_paused(is_paused);
+        answer(&mut holder, Time(0), asked[0].steal, &mut out);
+        holder.act(Time(0), &mut out);
+        let told = std::mem::take(&mut out.reliable).into_iter();
+        let dropped = told.filter(|(_, body)| matches!(body, Body::TasksNotHeld(_))).count();
+        let expected = if is_paused { (vec![], 1) } else { (vec![task(0)], 0) };
+        assert_eq!((launched(&mut out), dropped), expected, "paused: {is_paused}");
+    }
+}
+
 /// A job of one command of node 1, stolen by node 0; `said` are the reports about it. Returns the
 /// number of tasks for which the death of node 0 then raises doubts.
 fn doubts(said: &[(bool, bool)]) -> usize {

@@ -295,9 +295,10 @@ impl Ledger {
                 let (child, slot, output) =
                     (LocalId(credit.child[at]), credit.slot[at], credit.output[at]);
                 let task = TaskId { job: proto::JobId(credit.job), local: child };
-                let had_ended = matches!(self.state(task), Some(State::Ended(_)));
+                let woken =
+                    credits.reconciled && !matches!(self.state(task), Some(State::Ended(_)));
                 if self.credit(now, &credit, child, slot, output, out) {
-                    if credits.reconciled && !had_ended {
+                    if woken {
                         self.wakeups += 1;
                         out.events.push(Event::MissedWakeupRepaired { task });
                     }
