@@ -225,11 +225,11 @@ fn refuses(told: &wire::Replicated) -> bool {
 }
 
 fn are_final(credits: &wire::Credits) -> bool {
-    credits.credits.iter().any(is_irrevocable)
+    credits.credits.iter().any(is_final)
 }
 
 /// Whether a parent failed, or other nodes read bytes with a checksum, which must not change.
-pub(crate) fn is_irrevocable(credit: &wire::Credit) -> bool {
+pub(crate) fn is_final(credit: &wire::Credit) -> bool {
     credit.verdict != wire::Verdict::Done as i32 || credit.checked
 }
 

@@ -17,7 +17,7 @@ use crate::limits::{COPY_REPORTED_BYTES_MIN, FETCHES_AHEAD_WAITING_MAX, WIDE_FAN
 use crate::objects::fetch::Ahead;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
-use crate::routing::traits::is_irrevocable;
+use crate::routing::traits::is_final;
 
 /// The maximum number of edges in one `Credit`. A larger fan-out is sent as several credits, as the
 /// link's window permits.
@@ -283,7 +283,7 @@ impl Ledger {
             }
         }
         for (home, credit) in message {
-            remote.entry((home, is_irrevocable(&credit))).or_default().push(credit);
+            remote.entry((home, is_final(&credit))).or_default().push(credit);
         }
     }
 
