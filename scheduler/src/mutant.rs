@@ -105,6 +105,8 @@ proto::mutants! {
         UsedBeforeSynced "used-before-synced",
         /// What a fenced turn adds counts as well.
         SumBeforeCommit "sum-before-commit",
+        /// A home that knows no copy of a turned task's output takes it for lost.
+        CopiesNotAskedFor "copies-unasked",
     }
 
     /// Mutants of open jobs.

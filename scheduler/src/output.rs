@@ -172,12 +172,16 @@ impl Out {
             let pieces = locate
                 .objects
                 .chunks(OBJECTS_PER_MESSAGE_MAX)
-                .map(|piece| wire::Locate { objects: piece.to_vec(), copies_only: Vec::new() });
+                .map(|piece| wire::Locate { objects: piece.to_vec(), ..Default::default() });
             let again = locate
                 .copies_only
                 .chunks(OBJECTS_PER_MESSAGE_MAX)
-                .map(|piece| wire::Locate { objects: Vec::new(), copies_only: piece.to_vec() });
-            let pieces = pieces.chain(again).map(|piece| (home, Body::Locate(piece)));
+                .map(|piece| wire::Locate { copies_only: piece.to_vec(), ..Default::default() });
+            let held = locate
+                .held
+                .chunks(OBJECTS_PER_MESSAGE_MAX)
+                .map(|piece| wire::Locate { held: piece.to_vec(), ..Default::default() });
+            let pieces = pieces.chain(again).chain(held).map(|piece| (home, Body::Locate(piece)));
             self.best_effort.extend(pieces);
         }
         for (asker, objects) in std::mem::take(&mut self.located) {

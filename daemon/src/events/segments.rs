@@ -90,12 +90,13 @@ impl Segments {
         bounds: Bounds,
         floor: impl FnOnce() -> Time,
     ) {
-        if self.again_at.is_some_and(|at| now < at) {
+        let closed = self.closed.iter().map(|it| it.bytes);
+        let mut all_bytes = open_bytes + closed.sum::<u64>();
+        let too_much = bounds.events_bytes().saturating_mul(HISTORY_OPEN_FACTOR);
+        if all_bytes <= too_much && self.again_at.is_some_and(|at| now < at) {
             return;
         }
         self.again_at = None;
-        let closed = self.closed.iter().map(|it| it.bytes);
-        let mut all_bytes = open_bytes + closed.sum::<u64>();
         let goes = |oldest: &Closed, all_bytes: u64| {
             all_bytes > bounds.events_bytes() || is_old(oldest, bounds.age, now)
         };
@@ -104,7 +105,6 @@ impl Segments {
         }
         let floor = floor();
         while let Some(oldest) = self.closed.front().filter(|oldest| goes(oldest, all_bytes)) {
-            let too_much = bounds.events_bytes().saturating_mul(HISTORY_OPEN_FACTOR);
             if oldest.last >= floor && all_bytes <= too_much {
                 self.again_at = Some(now + HISTORY_LOOK_INTERVAL);
                 return;
@@ -174,6 +174,17 @@ mod tests {
         let bounds = Bounds { bytes: 2 * 100, age: Span(u64::MAX) };
         segments.prune(Time(9 * S), 0, bounds, || Time::ZERO);
         assert_eq!(paths(dir.path()).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn an_open_job_that_writes_fast_keeps_no_more_either() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut segments = segments(dir.path());
+        let bounds = Bounds { bytes: 2 * 250, age: Span(u64::MAX) };
+        segments.prune(Time(9 * S), 0, bounds, || Time::ZERO);
+        assert_eq!(paths(dir.path()).unwrap().len(), 4, "twice the bound is not exceeded");
+        segments.prune(Time(9 * S), 200, bounds, || Time::ZERO);
+        assert_eq!(paths(dir.path()).unwrap().len(), 3, "before the next look is due");
     }
 
     #[test]

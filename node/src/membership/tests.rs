@@ -423,6 +423,21 @@ fn a_joining_node_gets_a_number_and_the_map() {
     assert_eq!(epochs.len(), 1, "all have the same map: {epochs:?}");
 }
 
+#[test]
+fn a_second_drain_with_a_later_deadline_is_proposed_no_more() {
+    let mut world = World::new(3, 5);
+    let leave =
+        |by_ns| membership::command(map_command::Body::Leave(wire::MemberLeave { node: 2, by_ns }));
+    for (by_ns, agreed) in [(2_000, 2_000), (3_000, 2_000), (1_000, 1_000)] {
+        world.step(1, |it, _| it.propose(leave(by_ns)));
+        world.run_for(3_000);
+        for live in world.live() {
+            let of_member = membership::member(&live.map, NodeId(2)).map(|it| it.leaves_by_ns);
+            assert_eq!((of_member, live.proposes()), (Some(agreed), false), "deadline {by_ns}");
+        }
+    }
+}
+
 /// The founder of a cluster of one has let two others in, and lost its vote while it was down. It
 /// knows of an agreement that it lacks, so it does not stand for election (seed 31099576).
 #[test]

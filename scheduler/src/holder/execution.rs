@@ -33,24 +33,33 @@ pub(crate) struct RemoteTask {
 
 #[derive(Debug)]
 pub(crate) struct Running {
-    pub(crate) attempt: Attempt,
+    pub(in crate::holder) attempt: Attempt,
     spec: Arc<wire::Spec>,
     /// The task's slots and claim; a no-op has none.
     seat: Option<Seat>,
     /// It waits for other tasks without its seat.
     rests: bool,
-    pub(crate) started: Time,
-    pub(crate) reads: Reads,
+    pub(in crate::holder) started: Time,
+    pub(in crate::holder) reads: Reads,
     pins: Vec<ObjectId>,
     /// Bytes reserved for the task's outputs.
     output_bytes: u64,
     shared_files: Vec<SharedFile>,
     real: bool,
     /// This node was its home, and has recorded for the next home that it runs here.
-    pub(crate) handed_on: bool,
+    pub(in crate::holder) handed_on: bool,
 }
 
 impl Running {
+    pub(crate) fn attempt(&self) -> Attempt {
+        self.attempt
+    }
+    pub(crate) fn started(&self) -> Time {
+        self.started
+    }
+    pub(crate) fn is_handed_on(&self) -> bool {
+        self.handed_on
+    }
     pub(crate) fn seat(&self) -> Option<&Seat> {
         self.seat.as_ref()
     }

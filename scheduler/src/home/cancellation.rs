@@ -140,11 +140,11 @@ impl Scheduler {
             self.holder.forget_remote(&task);
             found = true;
         }
-        if self.holder.staging().get(&task).is_some_and(|staged| staged.attempt == attempt) {
+        if self.holder.staging().get(&task).is_some_and(|staged| staged.attempt() == attempt) {
             self.forget_staged(task, out);
             found = true;
         }
-        if self.holder.running().get(&task).is_some_and(|running| running.attempt == attempt) {
+        if self.holder.running().get(&task).is_some_and(|running| running.attempt() == attempt) {
             self.forget_running(task, out);
             found = true;
             let made = (task, attempt);

@@ -105,8 +105,8 @@ impl Scheduler {
             .iter()
             .map(|(&task, remote)| (task, remote.attempt))
             .collect();
-        here.extend(self.holder.staging().iter().map(|(&task, staged)| (task, staged.attempt)));
-        here.extend(self.holder.running().iter().map(|(&task, running)| (task, running.attempt)));
+        here.extend(self.holder.staging().iter().map(|(&task, staged)| (task, staged.attempt())));
+        here.extend(self.holder.running().iter().map(|(&task, running)| (task, running.attempt())));
         here.retain(|(task, _)| of_partition(task));
         here.sort_unstable();
         let mut claimed = self.claim_ended(partition, out);
@@ -203,7 +203,7 @@ impl Scheduler {
         }
         let (me, incarnation) = (self.options.me, self.options.incarnation);
         let running = self.holder.running().iter();
-        let running: Vec<_> = running.map(|(&task, running)| (task, running.attempt)).collect();
+        let running: Vec<_> = running.map(|(&task, running)| (task, running.attempt())).collect();
         for (task, attempt) in running {
             let partition = task.partition();
             let is_ours = self.routing.homes().is_mine(partition) && goes.contains(&partition);
@@ -254,13 +254,13 @@ impl Scheduler {
         if !self.routing.homes().is_mine(partition) {
             return;
         }
-        let staged = self.holder.staging().iter().map(|(&task, staged)| (task, staged.attempt));
+        let staged = self.holder.staging().iter().map(|(&task, staged)| (task, staged.attempt()));
         let mut dropped: Vec<_> =
             staged.filter(|(task, _)| task.partition() == partition).collect();
         let running =
             self.holder.running().iter().filter(|(task, _)| task.partition() == partition);
         let (handed_on, others): (Vec<_>, Vec<_>) = running
-            .map(|(&task, running)| (task, running.attempt, running.handed_on))
+            .map(|(&task, running)| (task, running.attempt(), running.is_handed_on()))
             .partition(|&(_, _, handed_on)| handed_on);
         handed_on.into_iter().for_each(|(task, _, _)| self.holder.note_activity(task.job));
         dropped.extend(others.into_iter().map(|(task, attempt, _)| (task, attempt)));

@@ -253,7 +253,7 @@ impl Scheduler {
             let remote_tasks =
                 running.filter(|(task, _)| !self.routing.homes().is_mine(task.partition()));
             let mut remote_tasks: Vec<_> = remote_tasks
-                .map(|(task, running)| self.remote_task_state(*task, running.attempt))
+                .map(|(task, running)| self.remote_task_state(*task, running.attempt()))
                 .collect();
             remote_tasks.sort_unstable_by_key(|state| state.local);
             states.tasks.extend(remote_tasks);
@@ -280,7 +280,7 @@ impl Scheduler {
             .holder
             .running()
             .get(&task)
-            .is_some_and(|running| running.attempt.0 == state.attempt)
+            .is_some_and(|running| running.attempt().0 == state.attempt)
         {
             state.set_phase(wire::TaskPhase::RunningTask);
         }
@@ -347,7 +347,7 @@ impl Scheduler {
         let mut explanation = match self.home.ledger.explain(task) {
             Some(explanation) => explanation,
             None if self.holds(task) => {
-                let running = self.holder.running().get(&task).map(|running| running.attempt);
+                let running = self.holder.running().get(&task).map(|running| running.attempt());
                 let task = self.remote_task_state(task, running.unwrap_or_default());
                 wire::Explanation { task: Some(task), ..Default::default() }
             }
@@ -449,7 +449,7 @@ impl Scheduler {
     }
     /// The work of a task that this node holds.
     pub(crate) fn work_here(&self, task: TaskId) -> Option<Work> {
-        let staged = self.holder.staging().get(&task).map(|staged| staged.work.clone());
+        let staged = self.holder.staging().get(&task).map(|staged| staged.work().clone());
         let remote = || self.holder.remote_tasks().get(&task).map(|remote| remote.work.clone());
         staged.or_else(remote).or_else(|| self.home.ledger.work(task))
     }
@@ -468,12 +468,12 @@ impl Scheduler {
             return format!("it runs on node {me} now");
         }
         if let Some(staged) = self.holder.staging().get(&task) {
-            return match staged.missing() {
+            return match staged.missing().len() {
                 0 if let Some(why) = self.explain_gang(task) => {
                     format!("its inputs are on node {me}; {why}")
                 }
-                0 if staged.work.has_request() => {
-                    let why = self.explain_request(&staged.work);
+                0 if staged.work().has_request() => {
+                    let why = self.explain_request(staged.work());
                     let why = why.unwrap_or_else(|| "it waits for a free slot there".into());
                     format!("its inputs are on node {me}; {why}")
                 }

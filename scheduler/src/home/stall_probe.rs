@@ -9,7 +9,6 @@ use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, NodeId, TaskId, Time, wire};
 
 use crate::Scheduler;
-use crate::holder::start_permission::StartPermission;
 use crate::home::Home;
 use crate::home::ledger::State;
 use crate::limits::STALL_AFTER;
@@ -166,7 +165,7 @@ impl Scheduler {
         }
         let mut stall = None;
         for (&task, staged) in self.holder.staging().range(all).filter(|(task, _)| mine(task)) {
-            match self.task_progress(now, task, staged.attempt) {
+            match self.task_progress(now, task, staged.attempt()) {
                 Ok(()) => return (true, None),
                 Err(why) => {
                     let me = self.options.me;
@@ -179,25 +178,18 @@ impl Scheduler {
 
     /// Whether a task that this node should hold makes progress; otherwise the cause.
     fn task_progress(&self, now: Time, task: TaskId, attempt: Attempt) -> Result<(), Stall> {
-        if self.holder.running().get(&task).is_some_and(|running| running.attempt == attempt) {
+        if self.holder.running().get(&task).is_some_and(|running| running.attempt() == attempt) {
             return Ok(());
         }
-        let staged = self.holder.staging().get(&task).filter(|staged| staged.attempt == attempt);
+        let staged = self.holder.staging().get(&task).filter(|staged| staged.attempt() == attempt);
         let Some(staged) = staged else { return self.progress_of_queued(task, attempt) };
-        let fresh = now < staged.since + STALL_AFTER;
+        let fresh = now < staged.since() + STALL_AFTER;
         let moves = |object| self.objects.is_fetch_progressing(object);
         match staged {
             _ if fresh || !self.holder.running().is_empty() => Ok(()),
-            staged
-                if matches!(
-                    staged.start_permission,
-                    StartPermission::Requested | StartPermission::Overdue
-                ) =>
-            {
-                Err(Stall::NotAllowed)
-            }
-            staged if staged.missing.keys().any(moves) => Ok(()),
-            staged if !staged.missing.is_empty() => Err(Stall::NotFetched),
+            staged if staged.awaits_permission() => Err(Stall::NotAllowed),
+            staged if staged.missing().any(moves) => Ok(()),
+            staged if staged.missing().len() > 0 => Err(Stall::NotFetched),
             _ => Err(Stall::NotStarted),
         }
     }

@@ -65,12 +65,12 @@ impl Scheduler {
             self.holder.remote_tasks().iter().map(|(&task, remote)| (task, remote.attempt));
         let mut stuck: Vec<_> = remote_tasks.filter(|remote| !held.contains(remote)).collect();
         for (&task, staged) in self.holder.staging() {
-            held.insert((task, staged.attempt));
+            held.insert((task, staged.attempt()));
             if !staged.waits(self.holder.is_in_line(task)) {
-                stuck.push((task, staged.attempt));
+                stuck.push((task, staged.attempt()));
             }
         }
-        held.extend(self.holder.running().iter().map(|(&task, running)| (task, running.attempt)));
+        held.extend(self.holder.running().iter().map(|(&task, running)| (task, running.attempt())));
         held.extend(self.holder.attempts_with_turns());
         stuck.sort_unstable();
         Census {

@@ -308,6 +308,7 @@ impl Scheduler {
         locate: &wire::Locate,
         out: &mut Out,
     ) {
+        self.report_held(from, &locate.held, out);
         let all = locate.objects.iter().map(|asked| (asked, true));
         for (asked, made) in all.chain(locate.copies_only.iter().map(|asked| (asked, false))) {
             let object = object_id(asked);
@@ -334,6 +335,9 @@ impl Scheduler {
                 && !self.is_dead(maker)
             {
                 found = Where::Node(maker);
+            }
+            if found == Where::Unknown && maker.is_some() {
+                found = self.ask_for_holders(from, *asked, out);
             }
             // The maker has failed or lost its output, or this asker cannot reach it.
             if !made && self.home.ledger.readers().maker_of(&object) == maker {
@@ -409,10 +413,13 @@ impl Scheduler {
         let last = TaskId { job, local: proto::LocalId(u64::MAX) };
         let mut held: Vec<_> = self.holder.remote_tasks().of_job(job).collect();
         held.extend(
-            self.holder.staging().range(first..=last).map(|(&task, staged)| (task, staged.attempt)),
+            self.holder
+                .staging()
+                .range(first..=last)
+                .map(|(&task, staged)| (task, staged.attempt())),
         );
         held.extend(
-            self.holder.running().range(first..=last).map(|(&task, run)| (task, run.attempt)),
+            self.holder.running().range(first..=last).map(|(&task, run)| (task, run.attempt())),
         );
         held.sort_unstable();
         for (task, attempt) in held {

@@ -240,13 +240,18 @@ impl Directory {
             known.waiting.retain(|&other| other != asker);
             return Where::Node(source);
         }
-        let known = self.objects.get_mut(&object).expect("looked at above");
+        self.wait(object, asker, kept)
+    }
+
+    /// The asker waits until a source is free, or a node reports a copy.
+    pub(crate) fn wait(&mut self, object: ObjectId, asker: NodeId, kept: Span) -> Where {
+        let Some(known) = self.known(object) else { return Where::Unknown };
         known.kept = kept;
         if known.waiting.len() < READERS_WAITING_PER_OBJECT_MAX && !known.waiting.contains(&asker) {
+            known.waiting.push_back(asker);
             if !std::mem::replace(&mut known.is_wanted, true) {
                 self.wanted.push_back(object);
             }
-            known.waiting.push_back(asker);
         }
         Where::Later
     }

@@ -430,10 +430,7 @@ impl Scheduler {
         let Some(inflight) = self.objects.inflight_fetches.get(&object) else { return };
         let (maker, from) = (inflight.maker, inflight.from);
         let waits = |task: &TaskId| {
-            self.holder
-                .staging()
-                .get(task)
-                .is_some_and(|staged| staged.missing.contains_key(&object))
+            self.holder.staging().get(task).is_some_and(|staged| staged.misses(&object))
         };
         let wanted = inflight.tasks.iter().any(waits);
         let blind = self.options.mutant == Some(Mutant::NoFetchFallback);
@@ -486,13 +483,13 @@ impl Scheduler {
         let error = format!("input {} of {} on node {from}: {error}", object.output, object.task);
         for task in tasks {
             let waits =
-                self.holder.staging().get(&task).is_some_and(|s| s.missing.contains_key(&object));
+                self.holder.staging().get(&task).is_some_and(|staged| staged.misses(&object));
             if !waits {
                 continue;
             }
             if let Some(staged) = self.unstage(task, out) {
                 let outcome = Outcome { error: error.clone(), exit_code: 1, ..Default::default() };
-                self.finish(now, task, staged.attempt, now, Reads::default(), outcome, out);
+                self.finish(now, task, staged.attempt(), now, Reads::default(), outcome, out);
             }
         }
     }

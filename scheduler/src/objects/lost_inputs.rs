@@ -100,8 +100,7 @@ impl Scheduler {
             return;
         }
         let Some(mut staged) = self.unstage(task, out) else { return };
-        let mut lost = std::mem::take(&mut staged.lost);
-        lost.truncate(OBJECTS_PER_MESSAGE_MAX);
+        let lost = staged.take_lost(OBJECTS_PER_MESSAGE_MAX);
         let first = crate::objects::data::object_id(&lost[0]);
         let error = format!(
             "input {} of {} and {} more are lost: the nodes that had them are dead or have them no \
@@ -111,7 +110,7 @@ impl Scheduler {
             lost.len() - 1
         );
         let outcome = Outcome { error, exit_code: 1, ..Default::default() };
-        self.finish_without(now, task, staged.attempt, lost, Box::new(outcome), out);
+        self.finish_without(now, task, staged.attempt(), lost, Box::new(outcome), out);
     }
 
     fn finish_without(

@@ -14,5 +14,6 @@ pub(crate) mod output_transfer;
 pub(crate) mod reader_counts;
 pub(crate) mod shared_files;
 mod task_use;
+mod unknown_copies;
 
 pub(crate) use data::Objects;

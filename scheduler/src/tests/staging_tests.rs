@@ -353,16 +353,17 @@ fn reports_about_objects_are_split() {
     let small = wire::Copies { added: vec![wire::Object::default()], removed: Vec::new() };
     out.copies.insert(NodeId(1), small);
     out.copies.insert(NodeId(2), wire::Copies { added: many(), removed: many() });
-    out.locate.insert(NodeId(1), wire::Locate { objects: many(), copies_only: many() });
+    out.locate
+        .insert(NodeId(1), wire::Locate { objects: many(), copies_only: many(), held: many() });
     out.gather();
     let size = |body: &Body| match body {
         Body::Copies(copies) => copies.added.len() + copies.removed.len(),
-        Body::Locate(locate) => locate.objects.len() + locate.copies_only.len(),
+        Body::Locate(locate) => locate.objects.len() + locate.copies_only.len() + locate.held.len(),
         _ => panic!("nothing else was to be told"),
     };
     let sizes: Vec<usize> = out.best_effort.iter().map(|(_, body)| size(body)).collect();
     let two = [OBJECTS_PER_MESSAGE_MAX, 1];
-    assert_eq!(sizes, [&[1][..], &two, &two, &two, &two].concat());
+    assert_eq!(sizes, [&[1][..], &two, &two, &two, &two, &two].concat());
 }
 
 #[test]

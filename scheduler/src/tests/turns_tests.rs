@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use proto::wire::message::Body;
-use proto::wire::{TurnResult, TurnVerdict, task_ref};
+use proto::wire::{MemberPhase, TurnResult, TurnVerdict, task_ref};
 use proto::work::{Turn, TurnAnswer};
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::output::Out;
 use crate::tests::failover_tests::{MOVES, heir, task, until_visible};
+use crate::tests::test_nodes;
 use crate::{LedgerRecord, Mutant, Scheduler};
 
 pub(super) const ME: NodeId = NodeId(0);
@@ -397,4 +398,35 @@ fn the_children_of_a_done_parent_are_named() {
     assert!(lines.contains(&format!("it has spawned {ids}")), "{lines:?}");
     let lines = explained(&mut home, child(1));
     assert!(lines.iter().any(|line| line.starts_with("it is a child of task '")), "{lines:?}");
+}
+
+/// A task has committed turns and is done. Its maker has failed, and the next home knows no copy.
+pub(super) fn a_reader_gets_a_copy_that_the_home_did_not_know(mutant: Option<Mutant>) -> bool {
+    let (reader, third) = (NodeId(2), NodeId(3));
+    let mut home = Home::with(mutant);
+    home.launched();
+    home.turn(turn(TurnVerdict::TurnMore, 1));
+    home.sync();
+    let attempt = home.attempt();
+    home.finish(task());
+    home.ends.iter_mut().for_each(|end| end.node.fill(OTHER.0));
+    let mut home = home.next();
+    let member = |node| {
+        let phase = if node == OTHER.0 { MemberPhase::Down } else { MemberPhase::Up };
+        wire::Member { phase: phase as i32, ..test_nodes::member(node) }
+    };
+    let homes = test_nodes::homes_since(2, 0, (0..4).map(member).collect(), &[0, 0]).moving();
+    home.scheduler.set_homes(Time(1), homes, &mut home.out);
+    let (local, size_bytes) = (task().local.0, 7);
+    let object = wire::Object { job: 1, task: local, attempt: attempt.0, output: 0, size_bytes };
+    let locate = wire::Locate { copies_only: vec![object], ..Default::default() };
+    home.scheduler.on_message(Time(1), reader, Body::Locate(locate), &mut home.out);
+    let at = std::mem::take(&mut home.out.located)[&reader][0].clone();
+    let asked = std::mem::take(&mut home.out.locate);
+    if !at.later || asked.keys().ne([&third]) || asked[&third].held != [object] {
+        return false;
+    }
+    let copies = wire::Copies { added: vec![object], ..Default::default() };
+    home.scheduler.on_message(Time(1), third, Body::Copies(copies), &mut home.out);
+    home.out.located[&reader][0].nodes == [third.0]
 }

@@ -37,40 +37,63 @@ use crate::{Mutant, Scheduler};
 /// A task that has left its queue and has no slot yet.
 #[derive(Debug)]
 pub(crate) struct Staged {
-    pub(crate) attempt: Attempt,
-    pub(crate) work: Work,
+    pub(in crate::holder) attempt: Attempt,
+    pub(in crate::holder) work: Work,
     /// The class of the task, also without a request.
-    pub(crate) class: u64,
+    pub(in crate::holder) class: u64,
     /// The queue that it left, and whether its home knew then that the task is here.
-    pub(crate) local_queue: bool,
-    pub(crate) home_knows: bool,
+    pub(in crate::holder) local_queue: bool,
+    pub(in crate::holder) home_knows: bool,
     /// When the task left its queue, and its fetches began.
-    pub(crate) since: Time,
+    pub(in crate::holder) since: Time,
     /// Objects that are being fetched, each with its size.
-    pub(crate) missing: BTreeMap<ObjectId, u64>,
+    pub(in crate::holder) missing: BTreeMap<ObjectId, u64>,
     /// Objects that no node has any more.
-    pub(crate) lost: Vec<wire::Object>,
+    pub(in crate::holder) lost: Vec<wire::Object>,
     /// Missing objects that their maker could not deliver.
-    pub(crate) failed_fetches: BTreeSet<ObjectId>,
+    pub(in crate::holder) failed_fetches: BTreeSet<ObjectId>,
     /// All inputs are here: it waits only for a slot.
-    pub(crate) complete: bool,
+    pub(in crate::holder) complete: bool,
     /// The state of the task's request to start, if the task needs one.
-    pub(crate) start_permission: StartPermission,
-    pub(crate) late: u32, // How often the request timed out.
+    pub(in crate::holder) start_permission: StartPermission,
+    pub(in crate::holder) late: u32, // How often the request timed out.
     /// The task's slots and claim, while the task waits for the answer.
-    pub(crate) seat: Option<Seat>,
+    pub(in crate::holder) seat: Option<Seat>,
     /// Its inputs that are here and pinned.
-    pub(crate) pins: Vec<ObjectId>,
-    pub(crate) reads: Reads,
+    pub(in crate::holder) pins: Vec<ObjectId>,
+    pub(in crate::holder) reads: Reads,
     /// The declared bytes of the task's outputs.
-    pub(crate) output_bytes: u64,
+    pub(in crate::holder) output_bytes: u64,
     /// Files that are copied to this node for the task.
-    pub(crate) shared_files: Vec<SharedFile>,
+    pub(in crate::holder) shared_files: Vec<SharedFile>,
 }
 
 impl Staged {
-    pub(crate) fn missing(&self) -> usize {
-        self.missing.len()
+    pub(crate) fn attempt(&self) -> Attempt {
+        self.attempt
+    }
+    pub(crate) fn work(&self) -> &Work {
+        &self.work
+    }
+    /// When the task left its queue, and its fetches began.
+    pub(crate) fn since(&self) -> Time {
+        self.since
+    }
+    pub(crate) fn missing(&self) -> impl ExactSizeIterator<Item = &ObjectId> {
+        self.missing.keys()
+    }
+    pub(crate) fn misses(&self, object: &ObjectId) -> bool {
+        self.missing.contains_key(object)
+    }
+    /// Whether it has asked its home for the permission to start, and waits for the answer.
+    pub(crate) fn awaits_permission(&self) -> bool {
+        matches!(self.start_permission, StartPermission::Requested | StartPermission::Overdue)
+    }
+    /// The first of the objects that no node has any more, up to this number.
+    pub(crate) fn take_lost(&mut self, most: usize) -> Vec<wire::Object> {
+        let mut lost = std::mem::take(&mut self.lost);
+        lost.truncate(most);
+        lost
     }
     /// Whether the task needs neither a slot nor a permission, and misses nothing.
     fn starts_at_once(&self) -> bool {

@@ -347,7 +347,7 @@ impl Scheduler {
 
     /// All nodes, beginning at another one for each task, in the same order on all nodes. For an
     /// upload the replicas of the partition come first: the client has put it there.
-    fn in_turn(&self, made: AttemptKey, uploaded: bool) -> Vec<NodeId> {
+    pub(crate) fn in_turn(&self, made: AttemptKey, uploaded: bool) -> Vec<NodeId> {
         let mut nodes: Vec<NodeId> = self.routing.homes().members().collect();
         let turn = made.0.local.0 as usize % nodes.len().max(1);
         nodes.rotate_left(turn);
