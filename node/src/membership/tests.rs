@@ -432,7 +432,7 @@ fn a_second_drain_with_a_later_deadline_is_proposed_no_more() {
         world.step(1, |it, _| it.propose(leave(by_ns)));
         world.run_for(3_000);
         for live in world.live() {
-            let of_member = membership::member(&live.map, NodeId(2)).map(|it| it.leaves_by_ns);
+            let of_member = member(&live.map, NodeId(2)).map(|it| it.leaves_by_ns);
             assert_eq!((of_member, live.proposes()), (Some(agreed), false), "deadline {by_ns}");
         }
     }
