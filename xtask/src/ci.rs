@@ -1,6 +1,10 @@
 //! Runs every check, then every test. All run even if an early one fails, and the last line counts
 //! them together. With arguments it runs only those tests: they are the arguments of `cargo test`.
 //!
+//! The tests of `system` run real processes by real clocks, and a machine may stand still for
+//! seconds. If few of them fail, each runs once more, alone. One that passes then is printed with
+//! its first output, and counts as passed.
+//!
 //! *Quick* is for the time between two edits: checks that need no build, unit tests of the crates
 //! that changed, and some seeds of the two simulators of the scheduler.
 
@@ -17,11 +21,16 @@ struct Tally {
     /// The names of failed checks and tests, repeated at the end.
     broken: Vec<String>,
     in_failures: bool,
+    /// Tests that failed among others, and passed alone.
+    unsteady: Vec<String>,
     /// The output of failed tests, also repeated.
     reasons: Vec<String>,
 }
 
 const REASON_LINES_MAX: usize = 500;
+
+/// More failed tests than these are no accident: none of them runs again.
+const AGAIN_MAX: usize = 3;
 
 /// The numbers of seeds of a quick run: small enough for some seconds each.
 const QUICK_SEEDS: [(&str, &str, &str, &str); 2] = [
@@ -47,6 +56,9 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> ExitCode {
     let mut test = cargo(root, &test_arguments(arguments));
     test.env("STARLING_TEST_BINARY", &binary);
     tally.tests(test);
+    if arguments.is_empty() {
+        tally.again(root, &binary);
+    }
     if arguments.is_empty() {
         // It prints the reason where it is skipped.
         let mut python = Command::new(root.join("scripts/test-python"));
@@ -198,6 +210,9 @@ impl Tally {
         for name in &self.broken {
             println!("failed: {name}");
         }
+        for name in &self.unsteady {
+            println!("failed among others, passed alone: {name}");
+        }
         if self.ignored > 0 {
             println!("{} ignored", self.ignored);
         }
@@ -278,6 +293,29 @@ impl Tally {
         }
     }
 
+    /// Runs failed tests with real processes once more, alone.
+    fn again(&mut self, root: &Path, binary: &Path) {
+        let names = tests_to_repeat(&self.broken);
+        for name in names {
+            let arguments = ["test", "--workspace", "--test", "system", "--", "--exact", &name];
+            let mut command = cargo(root, &arguments);
+            command.env("STARLING_TEST_BINARY", binary);
+            let Ok(output) = command.output() else { continue };
+            let mut second = Self::default();
+            String::from_utf8_lossy(&output.stdout).lines().for_each(|line| second.test_line(line));
+            if (second.passed, second.failed) == (1, 0) {
+                self.passed_alone(name);
+            }
+        }
+    }
+
+    fn passed_alone(&mut self, name: String) {
+        self.failed -= 1;
+        self.passed += 1;
+        self.broken.retain(|broken| *broken != name);
+        self.unsteady.push(name);
+    }
+
     fn test_line(&mut self, line: &str) {
         self.in_failures |= line == "failures:";
         self.in_failures &= !line.starts_with("test result: ");
@@ -294,6 +332,14 @@ impl Tally {
             self.broken.push(name.to_owned());
         }
     }
+}
+
+/// The failed tests that may run once more: none if there are too many. Checks have no module, and
+/// unit tests are in modules `tests`.
+fn tests_to_repeat(broken: &[String]) -> Vec<String> {
+    let is_test = |name: &&String| name.contains("::") && !name.split("::").any(|it| it == "tests");
+    let names: Vec<String> = broken.iter().filter(is_test).cloned().collect();
+    if names.len() <= AGAIN_MAX { names } else { Vec::new() }
 }
 
 /// The number before `word` in `ok. 3 passed; 0 failed; ...`, or 0 without the word.
@@ -333,6 +379,18 @@ mod tests {
         assert_eq!(changed, ["starling-cli", "starling-kvs", "starling-sim", "starling-tests"]);
         assert!(changed_packages("", is_member).is_empty());
         assert_eq!((folder("starling-tests"), folder("sim")), ("tests", "sim"));
+    }
+
+    #[test]
+    fn few_failed_tests_of_real_processes_run_again() {
+        let named = |names: &[&str]| names.iter().map(|&it| it.to_owned()).collect::<Vec<_>>();
+        let broken = named(&["clippy", "kv::cas", "home::tests::a_start", "moves::a_drain"]);
+        assert_eq!(tests_to_repeat(&broken), ["kv::cas", "moves::a_drain"]);
+        assert!(tests_to_repeat(&named(&["a::b", "a::c", "a::d", "a::e"])).is_empty());
+        let mut tally = Tally { passed: 7, failed: 4, broken, ..Tally::default() };
+        tally.passed_alone("kv::cas".to_owned());
+        assert_eq!((tally.passed, tally.failed, tally.broken.len()), (8, 3, 3));
+        assert_eq!(tally.unsteady, ["kv::cas"]);
     }
 
     #[test]
