@@ -54,9 +54,6 @@ impl Running {
     pub(crate) fn attempt(&self) -> Attempt {
         self.attempt
     }
-    pub(crate) fn started(&self) -> Time {
-        self.started
-    }
     pub(crate) fn is_handed_on(&self) -> bool {
         self.handed_on
     }
