@@ -5,6 +5,7 @@ mod credit_tests;
 mod death_evidence_tests;
 pub(crate) mod earliest_finish_tests;
 mod failover_tests;
+mod gang_tests;
 mod hand_over_tests;
 mod job_cleanup_tests;
 mod job_history_tests;

@@ -346,9 +346,10 @@ impl World {
                 self.machines[index].dismissed.remove(&(task, attempt));
             }
             Event::Started { task, attempt, .. } => {
+                let now = self.now;
                 let machine = &mut self.machines[index];
                 if !machine.dismissed.contains(&(task, attempt)) {
-                    machine.decided.insert((task, attempt));
+                    machine.decided.insert((task, attempt), now);
                 }
             }
             _ => {}
@@ -423,7 +424,7 @@ impl World {
         // Where homes move, a launch waits for replicas and may predate the dismissal. Steps are
         // released in order, so the attempt is killed right after its launch.
         let key = (task, attempt);
-        let waited = self.homes_move() && machine.decided.contains(&key);
+        let waited = self.homes_move() && machine.decided.contains_key(&key);
         let launched = removal::Launched {
             task,
             // Where homes move, a launch may have waited for replicas since before that.

@@ -126,8 +126,8 @@ pub(crate) struct Machine {
     pub former: (Incarnation, wire::LifeEnd),
     /// Attempts of other homes that the process was ordered to drop.
     pub dismissed: BTreeSet<(TaskId, Attempt)>,
-    /// Launches that were decided before a dismissal.
-    pub decided: BTreeSet<(TaskId, Attempt)>,
+    /// Launches that were decided before a dismissal, and when.
+    pub decided: BTreeMap<(TaskId, Attempt), Time>,
     pub unsynced: Vec<Unsynced>,
     /// The last batch of this incarnation, and whether a sync runs.
     pub last_seq: u64,
@@ -193,7 +193,7 @@ impl Machine {
             in_memory: BTreeSet::new(),
             pending_crash: None,
             dismissed: BTreeSet::new(),
-            decided: BTreeSet::new(),
+            decided: BTreeMap::new(),
             unsynced: Vec::new(),
             last_seq: 0,
             syncing: false,

@@ -171,17 +171,19 @@ impl Scheduler {
     fn start_gang(&mut self, now: Time, task: TaskId, out: &mut Out) {
         let lead = &self.holder.gangs_mut().leads[&task];
         let (attempt, no_lock) = (lead.attempt, lead.starts_without_lock);
+        if !self.holder.staging.get(&task).is_some_and(|staged| staged.attempt == attempt) {
+            // It was revoked meanwhile. Its part here keeps the seat until it is released.
+            return self.fail_gang(task, attempt, out);
+        }
         let line = &mut self.holder.gangs_mut().line;
         if no_lock {
             line.lock(now, task, attempt, 0);
             line.join(task, attempt);
         }
-        let seat = line.take_seat(task, attempt);
-        let staged = self.holder.staging.get_mut(&task).filter(|staged| staged.attempt == attempt);
-        let (Some(staged), Some(seat)) = (staged, seat) else {
+        let Some(seat) = line.take_seat(task, attempt) else {
             return self.fail_gang(task, attempt, out);
         };
-        staged.seat = Some(seat);
+        self.holder.staging.get_mut(&task).expect("looked at above").seat = Some(seat);
         let life_fits = {
             let staged = &self.holder.staging[&task];
             self.holder.life_fits(&staged.work)

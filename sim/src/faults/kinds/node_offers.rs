@@ -187,8 +187,10 @@ impl World {
             };
         // Where homes move, a launch waits for replicas, and the signal may be due meanwhile.
         let before_ns = notice_ns(&launch.spec).filter(|_| !self.homes_move()).unwrap_or(0);
-        let now = machine.local(self.now);
-        claims::ends_in_time(launch, before_ns, now, self.options.end_of(node))?;
+        // The node has decided before it synced the start.
+        let decided = machine.decided.get(&(launch.task, launch.attempt));
+        let decided = machine.local(decided.copied().unwrap_or(self.now));
+        claims::ends_in_time(launch, before_ns, decided, self.options.end_of(node))?;
         claims::matches(launch, request.as_ref(), offer.as_deref())?;
         claims::are_free(launch, offer.as_deref(), others)
     }

@@ -1,0 +1,109 @@
+//! A gang at its leader: what becomes of its nodes when it is revoked.
+
+use proto::wire::GangStep;
+use proto::wire::message::Body;
+use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
+
+use crate::output::Out;
+use crate::tests::test_nodes;
+use crate::{LedgerRecord, Policy, Scheduler, Tuning};
+
+const ME: NodeId = NodeId(0);
+const OTHER: NodeId = NodeId(1);
+const NOW: Time = Time(1);
+
+fn gang() -> TaskId {
+    TaskId { job: JobId(1), local: LocalId::new(PartitionId(0), 0) }
+}
+
+/// The leader of a gang of two nodes, and its home.
+fn leader() -> (Scheduler, Out) {
+    let body = Some(wire::spec::Body::Sleep(wire::Sleep::default()));
+    let chunk = wire::Chunk {
+        job: 1,
+        specs: vec![wire::Spec { body, nodes: 2, ..Default::default() }],
+        tasks: vec![wire::Task { duration_ns: 1_000, ..Default::default() }],
+        ..Default::default()
+    };
+    let visible = wire::VisibleRecord { chunks: 1, ..Default::default() };
+    let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 0]);
+    let mut leader = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    for record in [LedgerRecord::Chunk(chunk), LedgerRecord::Visible(visible)] {
+        leader.load(NOW, PartitionId(0), JobId(1), record).expect("records fit one another");
+    }
+    let mut out = Out::default();
+    leader.on_peer_incarnation(NOW, OTHER, Incarnation(1), &mut out);
+    leader.resume(NOW, &mut out);
+    (leader, out)
+}
+
+fn step(leader: &mut Scheduler, out: &mut Out) {
+    leader.settle(NOW, out);
+    leader.act(NOW, out);
+}
+
+/// Delivers the leader's messages to itself. Returns the steps that the other node is asked for.
+fn deliver(leader: &mut Scheduler, out: &mut Out) -> Vec<wire::Gang> {
+    let mut asked = Vec::new();
+    step(leader, out);
+    while !out.reliable.is_empty() {
+        for (to, body) in std::mem::take(&mut out.reliable) {
+            match body {
+                body if to == ME => {
+                    leader.on_message(NOW, ME, body, out);
+                }
+                Body::Gang(said) => asked.push(said),
+                _ => {}
+            }
+        }
+        step(leader, out);
+    }
+    asked
+}
+
+/// The other node answers with this step.
+fn answer(leader: &mut Scheduler, asked: &wire::Gang, step: GangStep, out: &mut Out) {
+    let said = wire::Gang { step: step as i32, ..asked.clone() };
+    leader.on_message(NOW, OTHER, Body::Gang(said), out);
+}
+
+/// All nodes of the gang have been asked to start, and the other node has not answered.
+fn joining() -> (Scheduler, Out, wire::Gang) {
+    let (mut leader, mut out) = leader();
+    step(&mut leader, &mut out);
+    for (asked, answered) in
+        [(GangStep::GangReserve, GangStep::GangHeld), (GangStep::GangLock, GangStep::GangLocked)]
+    {
+        let of_other = deliver(&mut leader, &mut out);
+        assert_eq!(of_other.iter().map(wire::Gang::step).collect::<Vec<_>>(), [asked]);
+        answer(&mut leader, &of_other[0], answered, &mut out);
+    }
+    let of_other = deliver(&mut leader, &mut out);
+    assert_eq!(of_other[0].step(), GangStep::GangJoin);
+    (leader, out, of_other[0].clone())
+}
+
+#[test]
+fn a_gang_starts_when_all_its_nodes_have_joined() {
+    let (mut leader, mut out, join) = joining();
+    assert!(out.launches.is_empty());
+    answer(&mut leader, &join, GangStep::GangJoined, &mut out);
+    deliver(&mut leader, &mut out);
+    assert_eq!(out.launches.iter().map(|it| it.task).collect::<Vec<_>>(), [gang()]);
+    assert_eq!(leader.holder.slots().free(), 0);
+}
+
+/// The last node joins in the step in which the gang is cancelled.
+#[test]
+fn a_gang_that_is_cancelled_while_it_joins_frees_its_leader() {
+    let (mut leader, mut out, join) = joining();
+    let locals = vec![gang().local.0];
+    let cancel = wire::Cancel { job: 1, locals, ..Default::default() };
+    leader.cancel(NOW, &cancel, &mut out).expect("its home is here");
+    answer(&mut leader, &join, GangStep::GangJoined, &mut out);
+    let of_other = deliver(&mut leader, &mut out);
+    assert!(of_other.iter().any(|said| said.step() == GangStep::GangRelease), "{of_other:?}");
+    assert!(out.launches.is_empty());
+    assert_eq!(leader.gang_parts().count(), 0);
+    assert_eq!(leader.holder.slots().free(), 1);
+}
