@@ -171,7 +171,7 @@ impl Scheduler {
     fn start_gang(&mut self, now: Time, task: TaskId, out: &mut Out) {
         let lead = &self.holder.gangs_mut().leads[&task];
         let (attempt, no_lock) = (lead.attempt, lead.starts_without_lock);
-        if !self.holder.staging.get(&task).is_some_and(|staged| staged.attempt == attempt) {
+        if self.holder.staging.get(&task).is_none_or(|staged| staged.attempt != attempt) {
             // It was revoked meanwhile. Its part here keeps the seat until it is released.
             return self.fail_gang(task, attempt, out);
         }
