@@ -154,7 +154,7 @@ def record(files, own):
 
 
 def archive(files):
-    """A zip whose bytes depend on the names and bytes of the files alone. Metadata is last."""
+    """A zip. Its bytes depend on the names and bytes of the files alone. Metadata is last."""
     found = io.BytesIO()
     with zipfile.ZipFile(found, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as target:
         for name in sorted(files, key=lambda name: (".dist-info/" in name, name)):

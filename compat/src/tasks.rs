@@ -16,7 +16,7 @@ use crate::task::REASON;
 use crate::words::{Ids, Selector, span, time_of_day};
 use crate::{explain, json, table, workers};
 
-/// The maximum of failed tasks of a job of which a reason is looked up.
+/// The maximum number of failed tasks of a job with a reason that is looked up.
 const EXPLAINED_MAX: usize = 100;
 
 /// A task as the front shows it.

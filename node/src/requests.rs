@@ -85,7 +85,7 @@ impl Node {
     fn on_store_request(&mut self, client: ClientId, id: u64, request: StoreRequest) {
         match request {
             StoreRequest::Batch(_) | StoreRequest::Batches(_) if self.is_overloaded() => {
-                self.answer(client, id, Err(busy("too much waits for copies of partitions")));
+                self.answer(client, id, Err(busy("too much waits for replicas of partitions")));
             }
             StoreRequest::Batch(mut batch) => {
                 if self.own.mutant == Some(crate::Mutant::NumberIgnored) {

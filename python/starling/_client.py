@@ -57,7 +57,7 @@ class Client:
         self._job = self._number = None
         self._closed = False
         self._broken = None
-        # A call whose needs may be refused is stored alone; see `_try`.
+        # A call with needs that may be refused is stored alone; see `_try`.
         self._try_lock = threading.Lock()
         self._tries, self._handles, self._lost_text = False, 0, None
         self._futures = {}

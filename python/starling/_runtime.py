@@ -15,8 +15,8 @@ class Runtime:
     `python`: its path; without it that of this program. `preload`: modules that a node loads once.
     `init`: a function that each worker calls before its first call. `prologue`: lines of bash
     before the start of Python, such as "module load x". `env`: variables. `memory`: asked by each
-    call that names no memory, and its limit. `environment`: an `Environment`, or the path of one,
-    whose Python or modules the workers use.
+    call that names no memory, and its limit. `environment`: an `Environment`, or the path of one:
+    the workers use its Python or its modules.
     """
 
     def __init__(

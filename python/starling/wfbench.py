@@ -170,7 +170,7 @@ def field(part, key, kind, where, default=None):
 
 
 def parts(part, key, kind, where, default=None):
-    """A field that is a list whose entries have one type."""
+    """A field that is a list with entries of one type."""
     found = field(part, key, list, where, default)
     return [checked(entry, kind, "%s: %s has" % (where, key)) for entry in found]
 
@@ -220,7 +220,7 @@ def read_task(task, runs, where):
 
 
 def quoted(text):
-    """A basic string of TOML, whose escapes are those of JSON."""
+    """A basic string of TOML. Its escapes are those of JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

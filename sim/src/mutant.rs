@@ -10,7 +10,7 @@ proto::mutants! {
     OF_MACHINES by Simulator {
         /// The clock of a machine stops while the machine is suspended.
         ClockStandsStill "clock-stands-still",
-        /// A restarted process takes itself for its earlier incarnation.
+        /// A restarted process keeps the number of its earlier incarnation.
         RestartUnnoticed "restart-unnoticed",
     }
 }

@@ -9,8 +9,8 @@ use proto::wire::request;
 
 const _: () = assert!(STEP_INPUTS_UNWEIGHED * FRAME_BYTES_MAX < MESSAGE_BYTES_MAX);
 const _: () = assert!(STEP_INPUT_BYTES + FRAME_BYTES_MAX < MESSAGE_BYTES_MAX / 2);
-/// The bytes of requests and packets in one step, and the number of inputs that are not weighed. So
-/// the writes of a step fit into one message to each replica.
+/// The bytes of requests and packets in one step, and the number of inputs of unknown size. They
+/// bound the writes of a step: these fit into one message to each replica.
 const STEP_INPUT_BYTES: usize = 256 << 20;
 const STEP_INPUTS_UNWEIGHED: usize = 32;
 

@@ -48,7 +48,7 @@ pub(super) struct Segments {
     closed: VecDeque<Closed>,
     /// A segment of this size is closed.
     pub(super) segment_bytes: u64,
-    /// The next look at a segment that was due for deletion but had to stay.
+    /// The time of the next check of a segment that was due for deletion and had to stay.
     again_at: Option<Time>,
 }
 

@@ -9,8 +9,8 @@ use wire::MemberPhase;
 /// For more partitions only their number is listed.
 const NAMED_MAX: usize = 8;
 
-/// The nodes that came and went, and the partitions that are lost. Moves of partitions are left
-/// out: after a failure they would be hundreds of lines.
+/// Nodes that joined, failed, left or were removed, and lost partitions. Moves of partitions are
+/// left out: after a failure they would be hundreds of lines.
 pub(crate) fn map_changes(
     own: NodeId,
     before: &wire::ClusterMap,

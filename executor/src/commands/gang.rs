@@ -102,9 +102,9 @@ fn address(node: &GangNode) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// One line for each cpu. Hosts have their names if these differ, since the processes of some
-/// libraries find each other by them. Otherwise the lines are the names of nodes: a launcher would
-/// take nodes with equal names for one, and start nothing on the others.
+/// One line for each cpu. If all hosts have different names, the lines are these, because some
+/// libraries need them. Otherwise they are the names of nodes: a launcher treats equal names as one
+/// host.
 fn mpi_hosts(gang: &[GangNode]) -> String {
     let lines = names(gang).map(|(name, cpus)| format!("{name}\n").repeat(cpus as usize));
     lines.collect()
@@ -116,7 +116,7 @@ fn open_mpi_hosts(gang: &[GangNode]) -> String {
 }
 
 /// The names of nodes for launchers, and their cpus. If a host is named as nodes are, the names of
-/// nodes have a prefix, so that none is taken for a host.
+/// nodes have a prefix, so that none equals the name of a host.
 fn names(gang: &[GangNode]) -> impl Iterator<Item = (String, u32)> + '_ {
     let is_mixed = gang.iter().any(|it| is_as_a_node(short_host(it)));
     let differ = have_own_hosts(gang) && !is_mixed;

@@ -26,7 +26,7 @@ pub(super) struct Entry {
     pub(super) checksum: Option<u64>,
     /// The modification time of its file when the object was complete. Objects do not change.
     pub(super) changed_ns: Option<i64>,
-    /// The file was changed later, and removed: another copy must take its place.
+    /// The file was changed after the attempt, and removed: the object must be fetched again.
     pub(super) is_dropped: bool,
     /// The file of an object in memory will get the executable bit.
     pub(super) executable: bool,

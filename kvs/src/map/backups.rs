@@ -76,7 +76,7 @@ pub(super) fn with_backups(owners: &[u32], nodes: u32, copies: u32) -> Vec<Vec<u
 /// Called when only members of this partition have capacity left. One of these members replaces a
 /// backup of an earlier partition, and the replaced node becomes a backup of this partition.
 fn exchange(all: &mut [Vec<u32>], partition: usize, room: &mut Room) -> u32 {
-    let roomy = room.any().expect("as much room was made as is needed");
+    let roomy = room.any().expect("an earlier step has made enough room");
     let (before, rest) = all.split_at_mut(partition);
     let here = &rest[0];
     for other in before.iter_mut().rev().filter(|other| !other.contains(&roomy)) {
@@ -85,6 +85,6 @@ fn exchange(all: &mut [Vec<u32>], partition: usize, room: &mut Room) -> u32 {
             return std::mem::replace(backup, roomy);
         }
     }
-    // Too few partitions for an even spread: take the first node that is no member.
+    // Too few partitions for an even spread: take the first node that is not a member.
     (0..).find(|node| !here.contains(node)).expect("there are as many nodes as copies")
 }

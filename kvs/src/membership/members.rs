@@ -113,12 +113,12 @@ pub(super) fn down(map: &mut wire::ClusterMap, down: &wire::MemberDown) {
 
 /// Removes a node from the configuration, in one step of the partition's epoch. A new primary must
 /// activate. A member that is left alone must register again. Until then nothing is acknowledged
-/// that the removed node would miss. So the removed node can replace the last member if that one
-/// has failed permanently and its failure is not in the map yet.
+/// that the removed node would miss. If the last member has failed permanently and the map does not
+/// show it yet, the removed node can replace it.
 fn leave_configuration(entry: &mut wire::PartitionEntry, node: u32) {
     let was_primary = entry.replicas[0] == node;
     entry.replicas.retain(|&replica| replica != node);
-    assert!(!entry.replicas.is_empty(), "the last copy never leaves");
+    assert!(!entry.replicas.is_empty(), "the last replica is never removed");
     entry.epoch += 1;
     entry.active &= !was_primary;
     let is_left_alone = entry.replicas.len() == 1;

@@ -529,7 +529,7 @@ def reseed():
 
 
 def start(preloaded):
-    """The whole life of a worker whose descriptors are in place. Returns the exit code."""
+    """The whole life of a worker with its descriptors in place. Returns the exit code."""
     try:
         os.setpgid(0, 0)
     except PermissionError:

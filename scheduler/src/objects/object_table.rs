@@ -140,7 +140,7 @@ impl ObjectTable {
         self.made(object, size_bytes, real, stay);
         self.keep(object, stay);
     }
-    /// From now on a copy stays as if it had been made here.
+    /// Keeps a copy like an output that was made here.
     pub(crate) fn keep(&mut self, object: ObjectId, stay: impl Into<Stay>) {
         if self.is_made(&object) {
             return;
@@ -341,7 +341,7 @@ pub(crate) fn remove_of_job<T>(table: &mut BTreeMap<ObjectId, T>, job: JobId) {
     }
 }
 
-/// A lower bound of all objects of the job.
+/// The smallest possible object of the job.
 #[must_use]
 pub(crate) fn first_of(job: JobId) -> ObjectId {
     let task = TaskId { job, local: LocalId(0) };

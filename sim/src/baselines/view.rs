@@ -36,7 +36,7 @@ pub struct Update {
     pub ready: Vec<u32>,
     pub started: Vec<u32>,
     pub finished: Vec<u32>,
-    /// Tasks that should have moved to another worker, but run already.
+    /// Tasks that could not move to another worker, because they had started.
     pub refused: Vec<u32>,
 }
 

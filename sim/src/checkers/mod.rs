@@ -57,7 +57,7 @@ impl Violation {
     pub(crate) fn of_panic(panic: &(dyn std::any::Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-        Self::new("panic", text.unwrap_or_else(|| "a panic without words".to_string()))
+        Self::new("panic", text.unwrap_or_else(|| "a panic without a message".to_string()))
     }
 }
 

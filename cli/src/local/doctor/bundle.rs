@@ -17,7 +17,7 @@ use super::Report;
 
 /// The end of each log that is taken.
 const LOG_BYTES_MAX: u64 = 4 << 20;
-/// The maximum of nodes with logs in the bundle.
+/// The maximum number of nodes with logs in the bundle.
 const NODES_MAX: usize = 256;
 /// The logs of a node. Only these files are taken: no other file can be a key.
 const LOGS: [&str; 2] = ["node.log", "state/log"];
@@ -54,7 +54,7 @@ pub(super) fn write(
     let json = serde_json::to_vec_pretty(&settings).expect("texts always serialise");
     add(&mut builder, "settings.json", &json).map_err(failed)?;
     for (name, log) in dir.map(logs).unwrap_or_default() {
-        // A log that cannot be read is no reason to have none.
+        // A log that cannot be read is left out; the bundle has the others.
         if let Ok(bytes) = tail(&log) {
             add(&mut builder, &name, &bytes).map_err(failed)?;
         }

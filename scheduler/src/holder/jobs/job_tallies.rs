@@ -70,7 +70,7 @@ pub(crate) struct JobTallies {
     erasing: BTreeMap<JobId, PendingErasure>,
     /// The number of removals that the shell was asked for.
     erasures: u64,
-    /// Attempts with ends that are reported late, with the time at which they ended.
+    /// Attempts that have ended and are reported later, with the times of their ends.
     pub(in crate::holder) held_ends: BTreeMap<(TaskId, Attempt), Time>,
     /// Attempts that were stopped in this step; with the time of their end, if that was before.
     pub(in crate::holder) stopped: Vec<(TaskId, Attempt, Option<Time>)>,
@@ -118,7 +118,7 @@ impl JobTallies {
         self.asked.retain(|ask| ask.job != job.0);
     }
 
-    /// The times since which rounds are counted that have no summary yet.
+    /// For each round without a summary, the time since which this node counts it.
     pub(crate) fn open(&self, now: Time) -> impl Iterator<Item = Time> + '_ {
         // Tasks of an ended job may run again: no home announces a summary for these counts.
         let is_open = move |counted: &&RoundTally| {
@@ -136,7 +136,7 @@ impl JobTallies {
         self.counted.entry(key).or_insert_with(fresh)
     }
 
-    /// Drops a round without a known beginning first: least is known of it.
+    /// Drops a round with an unknown beginning first: its counts are the least complete.
     fn make_room(&mut self) {
         let unbegun = self.counted.iter().find(|(_, counted)| counted.base.is_none());
         if let Some(key) = unbegun.map(|(&key, _)| key) {

@@ -1,4 +1,5 @@
-//! Signals before an end. The command of an attempt is told once that its node ends or is drained.
+//! Signals before an end. The command of an attempt gets one signal before its node ends, or when
+//! its node is drained.
 //! Its exit after that is a move: the task runs again elsewhere, and nothing is counted against it.
 
 use std::collections::BTreeMap;
@@ -56,7 +57,7 @@ impl Holder {
         !counts && told.is_some_and(|it| it.told && it.attempt == attempt)
     }
 
-    /// Tells the attempts that have to be told now.
+    /// Sends the signals that are due.
     fn tell_notices(&mut self, now: Time, out: &mut Out) {
         let leaves = self.life().leaves();
         let again = self.mutant == Some(Mutant::ToldAgain);

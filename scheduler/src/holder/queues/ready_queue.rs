@@ -102,7 +102,7 @@ pub(crate) struct ReadyQueue {
     /// Tasks of the lowest rank with nothing to fetch: a list keeps their order.
     unranked: VecDeque<Unranked>,
     pub(crate) arrivals: i64,
-    /// The arrival of the last task that was put back: before all real arrivals.
+    /// The arrival of the task that was put back last: smaller than every real arrival.
     pub(crate) put_back: i64,
 }
 
@@ -259,8 +259,8 @@ impl ReadyQueue {
         let key = self.absent.first().copied()?;
         self.take(key)
     }
-    /// A task of the highest rank that this node would miss least: its inputs must be fetched
-    /// anyway, and not next.
+    /// The best task to give away: of the highest rank, with inputs that this node has not begun to
+    /// fetch.
     pub(crate) fn pop_distant(&mut self) -> Option<Ready> {
         let here = self.here.first_key_value().map(|(key, _)| key.0);
         let firsts = [here, self.coming.first().map(|k| k.0), self.absent.first().map(|k| k.0)];

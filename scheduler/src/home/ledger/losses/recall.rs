@@ -1,4 +1,4 @@
-//! One attempt, one truth: a task that runs again may make other bytes than before.
+//! Recalls: a task that runs again may write other bytes than its earlier attempt.
 //!
 //! A completion carries a checksum of each output. If the checksums equal those of the earlier end,
 //! the readers continue. If one differs, the task's home holds the new end back and recalls the
@@ -65,8 +65,8 @@ impl Recalls {
     }
 }
 
-/// An end that counts now: its reporter, its report, and the output, if any, of which a reader of
-/// the earlier bytes cannot be recalled.
+/// An end that counts now: its reporter, its report, and the output with a reader that cannot be
+/// recalled, if there is one.
 pub(crate) type HeldEnd = (NodeId, wire::Completion, Option<u32>);
 
 impl Ledger {
@@ -90,7 +90,7 @@ impl Ledger {
             return true; // A repeated report.
         }
         let mut outputs = self.changed_outputs(task, &completion.output_sums);
-        // Some readers may have been recalled for an attempt in between that was lost.
+        // An attempt in between, lost since, may have recalled some readers.
         let former = self.recalls.pending.remove(&task);
         outputs.extend(former.into_iter().flat_map(|former| former.outputs));
         if outputs.is_empty() {
@@ -122,7 +122,7 @@ impl Ledger {
         }
         pending.used |= answer.used;
         let partition = PartitionId(answer.partition);
-        // A question that was sent twice is answered twice. The second answer says nothing of the
+        // A question that was sent twice is answered twice. The second answer does not describe the
         // readers.
         let is_awaited = pending
             .unanswered

@@ -15,7 +15,7 @@ pub(crate) struct PartTurns {
     pub(super) waiters: BTreeMap<u64, BTreeMap<LocalId, u64>>,
 }
 
-/// The last committed turn of a task, and all that the turns before it have left.
+/// The last committed turn of a task, and the state that earlier turns left.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TaskTurns {
     pub(super) seq: u64,
