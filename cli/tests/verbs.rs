@@ -135,7 +135,7 @@ fn a_file_that_cannot_be_written_does_not_cost_the_run() {
 }
 
 #[test]
-fn what_others_can_read_or_write_is_refused() {
+fn files_that_other_users_can_read_or_write_are_refused() {
     let here = Instance::new();
     here.ends(0, &["up", "--slots", "1"]);
     let mode = |name: &str, mode| {

@@ -168,15 +168,16 @@ fn bare_config(keyring: &Keyring, purpose: &[u8]) -> rustls::ClientConfig {
 }
 
 /// Callers that must be refused.
-fn strangers(keyring: &Keyring) -> Vec<(&'static str, Dialer)> {
+fn unauthenticated_callers(keyring: &Keyring) -> Vec<(&'static str, Dialer)> {
     let bare = bare_config(keyring, security::tls::GRPC);
-    let mut strangers = vec![
+    let mut unauthenticated_callers = vec![
         ("no encryption", Dialer::insecure()),
         ("no certificate", Dialer::with_config(Arc::new(bare))),
     ];
     let bundles = strange_bundles(keyring).into_iter();
-    strangers.extend(bundles.map(|(name, bundle)| (name, Dialer::new(&bundle).unwrap())));
-    strangers
+    unauthenticated_callers
+        .extend(bundles.map(|(name, bundle)| (name, Dialer::new(&bundle).unwrap())));
+    unauthenticated_callers
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -198,12 +199,12 @@ async fn every_call_has_its_least_role() {
     let node = start(options(dir.path(), 0, 1)).unwrap();
     tokio::task::block_in_place(|| node.wait_ready()).unwrap();
     let keyring = Keyring::of_instance(dir.path());
-    let strangers = strangers(&keyring);
+    let unauthenticated_callers = unauthenticated_callers(&keyring);
     for path in &in_protocol {
         let least = table.get(path.as_str());
         let least = *least.unwrap_or_else(|| panic!("{path} has no row in the table"));
         assert_eq!(daemon::authorization::least_role(path), Some(least), "{path}");
-        for (name, stranger) in &strangers {
+        for (name, stranger) in &unauthenticated_callers {
             let status = attempt(&node, stranger, path).await.unwrap_err();
             // Errors of the transport: the call did not reach the node's services.
             let of_transport = [Code::Unavailable, Code::Unknown, Code::Internal, Code::Cancelled];

@@ -321,7 +321,7 @@ impl Scheduler {
         if peer == self.options.me {
             return self.options.incarnation;
         }
-        self.routing.heard_of(peer).unwrap_or_default()
+        self.routing.last_incarnation_of(peer).unwrap_or_default()
     }
 
     /// Decides until nothing is left to decide, or until the step's budget is used up. In that case
@@ -349,7 +349,7 @@ impl Scheduler {
         let homes = routing.homes();
         let died = |node: NodeId, incarnation: Incarnation| {
             let known = homes.incarnation_of(node);
-            let heard = routing.heard_of(node).unwrap_or_default();
+            let heard = routing.last_incarnation_of(node).unwrap_or_default();
             match node == me.me {
                 true => incarnation < me.incarnation,
                 false => incarnation < known.max(heard) || homes.is_gone(node),

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_are_down_and_addresses_that_nobody_else_can_use_do_not_count() {
+    fn links_that_are_down_and_addresses_without_use_to_others_do_not_count() {
         let up = UP | RUNNING;
         let told = [
             link(1, up | 8, "lo", ""),

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_is_first_makes_the_keys_and_they_are_private() {
+    fn the_first_node_makes_the_keys_and_they_are_private() {
         let dir = tempfile::tempdir().unwrap();
         let ring = Keyring::of_instance(dir.path());
         let first = ring.prepare().unwrap();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_soon_is_made_anew() {
+    fn a_certificate_that_ends_soon_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let ring = Keyring::of_instance(dir.path());
         ring.prepare().unwrap();

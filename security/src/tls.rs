@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_looked_for_in_what_a_stranger_sends_along() {
+    fn extra_certificates_of_a_peer_are_not_searched() {
         let authority = Authority::make().unwrap();
         let pem = authority.issue(Role::Node, Validity::starting_now(HOUR)).unwrap();
         let bundle = Bundle::from_pem(&pem).unwrap();

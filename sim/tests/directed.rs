@@ -225,7 +225,7 @@ fn a_commit_after_the_expiry_of_its_chunks_reports_a_lost_job() {
 /// `should_panic`.
 #[test]
 #[should_panic(expected = "1 slots free")]
-fn a_narrow_task_is_stolen_by_a_node_whose_own_tasks_are_too_wide() {
+fn a_narrow_task_is_stolen_by_a_node_with_tasks_that_are_too_wide() {
     let mut options = WorldOptions::healthy(6, 2, 1);
     options.slots = vec![4, 1];
     let mut world = World::new(options);

@@ -131,7 +131,7 @@ fn check(graph: &Graph, options: &SimulationOptions, ran: &Simulation) {
 }
 
 #[test]
-fn the_same_tasks_are_done_once_whoever_decides() {
+fn the_same_tasks_are_done_once_with_each_policy() {
     for seed in 0..GRAPHS {
         let graph = random_graph(seed);
         for options in ways(seed) {
@@ -144,7 +144,7 @@ fn the_same_tasks_are_done_once_whoever_decides() {
 }
 
 #[test]
-fn the_applications_are_done_once_whoever_decides() {
+fn the_applications_are_done_once_with_each_policy() {
     for text in [
         "image-stacking:tasks=60,files=20,duration=20ms",
         "all-pairs:files=7,size=3MB,duration=20ms,tile=3",

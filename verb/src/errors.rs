@@ -58,7 +58,7 @@ impl Failure {
         Self::new(Exit::Interrupted, "interrupted")
     }
     /// The reader of the output is gone, which is no error of this program.
-    pub fn nobody_listens() -> Self {
+    pub fn broken_pipe() -> Self {
         Self::new(Exit::Ok, "")
     }
     /// A file of this machine that could not be used.
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_closed_pipe_alone_is_passed_over() {
-        assert!(heard(Err(Failure::nobody_listens())).is_ok());
+        assert!(heard(Err(Failure::broken_pipe())).is_ok());
         assert!(heard(Err(Failure::refused("no space"))).is_err());
     }
 }

@@ -46,7 +46,7 @@ impl Output {
         let mut out = std::io::stdout().lock();
         let written = out.write_all(bytes).and_then(|()| out.flush());
         written.map_err(|error| match error.kind() {
-            std::io::ErrorKind::BrokenPipe => Failure::nobody_listens(),
+            std::io::ErrorKind::BrokenPipe => Failure::broken_pipe(),
             _ => Failure::refused(format!("cannot write to stdout: {}", plain(&error))),
         })
     }

@@ -279,7 +279,7 @@ impl Group {
 
     /// It has no records, and has received no request for a vote.
     #[must_use]
-    pub fn begins_anew(&self) -> bool {
+    pub fn has_no_past(&self) -> bool {
         self.fresh && self.term == 0 && self.log.last_index() == 0
     }
 

@@ -35,7 +35,7 @@ fn all_seeds_agree_and_go_on() {
 }
 
 #[test]
-fn slow_disks_keep_nobody_from_leading() {
+fn a_node_with_a_slow_disk_can_lead() {
     let live = |seed, mutant| World::live_with_slow_disks(&Options { seed, mutant });
     for seed in 0..50 {
         match live(seed, None) {
@@ -325,7 +325,7 @@ fn votes_of_a_fresh_one(mutant: Option<Mutant>) -> [bool; 4] {
 }
 
 #[test]
-fn who_may_have_lost_its_disk_elects_nobody_who_may_lack_what_it_had() {
+fn a_voter_that_may_have_lost_its_disk_elects_no_node_that_may_lack_its_entries() {
     assert_eq!(votes_of_a_fresh_one(None), [false, true, true, true]);
     assert_eq!(votes_of_a_fresh_one(Some(Mutant::FreshVotes)), [true; 4]);
 }
@@ -333,7 +333,7 @@ fn who_may_have_lost_its_disk_elects_nobody_who_may_lack_what_it_had() {
 /// A voter refuses a leader's entries because it lacks earlier ones, and learns the commit index.
 /// Returns its votes for a candidate that lacks as much, and for one that has all committed
 /// entries.
-fn votes_of_one_who_lacks(mutant: Option<Mutant>) -> [bool; 2] {
+fn votes_of_one_that_lacks(mutant: Option<Mutant>) -> [bool; 2] {
     let ask = |last_index, last_term| {
         Body::VoteRequest(wire::VoteRequest { last_index, last_term, ..Default::default() })
     };
@@ -346,15 +346,15 @@ fn votes_of_one_who_lacks(mutant: Option<Mutant>) -> [bool; 2] {
 }
 
 #[test]
-fn who_has_heard_of_an_agreement_elects_nobody_without_it() {
-    assert_eq!(votes_of_one_who_lacks(None), [false, true]);
-    assert_eq!(votes_of_one_who_lacks(Some(Mutant::LackingStands)), [true, true]);
+fn a_voter_that_knows_of_an_agreement_elects_no_node_without_it() {
+    assert_eq!(votes_of_one_that_lacks(None), [false, true]);
+    assert_eq!(votes_of_one_that_lacks(Some(Mutant::LackingStands)), [true, true]);
 }
 
 /// The log removes this node's vote and restores it. The map's epoch covers the first change only,
 /// or both and yet shows no vote.
 #[test]
-fn who_has_a_vote_again_does_not_retire_for_an_older_map() {
+fn a_node_with_a_vote_again_does_not_retire_for_an_older_map() {
     let map = Arc::new(crate::make_replicated_map(1, 3, 2, 1));
     let start = || Start { me: NodeId(1), seed: 1, map: Arc::clone(&map), blank: false };
     let entry = |index, voters: &[u32]| {
@@ -406,7 +406,7 @@ fn another_disk_of_a_voter_counts_once_it_has_lost_its_vote() {
 /// Of two founders, node 0 is the only voter. It elects itself after it has lost its disk, although
 /// the others had committed more without it.
 #[test]
-fn who_leads_itself_retires_for_what_others_have_agreed_on() {
+fn a_leader_of_itself_retires_for_an_agreement_of_others() {
     let map = Arc::new(crate::make_replicated_map(1, 2, 2, 1));
     assert_eq!(map.voters, [0]);
     let start = Start { me: NodeId(0), seed: 1, map: Arc::clone(&map), blank: false };

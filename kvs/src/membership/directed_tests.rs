@@ -70,7 +70,7 @@ fn a_node_that_restarts_has_to_catch_up_or_to_activate() {
 }
 
 #[test]
-fn a_partition_whose_last_copy_is_down_waits_for_it() {
+fn a_partition_waits_for_its_last_replica_while_that_is_down() {
     let mut map = map();
     assert!(apply(&mut map, &down(1, 1)));
     assert_eq!(entry(&map, 1), (2, &[1][..], &[][..], false));
@@ -86,7 +86,7 @@ fn a_partition_whose_last_copy_is_down_waits_for_it() {
 /// p0 on n0 and n1: n1 restarts after n0 has failed permanently, while the map still shows n0 as
 /// up.
 #[test]
-fn who_restarted_has_everything_as_long_as_the_other_has_not_registered_alone() {
+fn a_restarted_replica_has_everything_until_the_other_has_registered_alone() {
     let mut map = map();
     map.partitions[0].replicas = vec![0, 1];
     assert!(apply(&mut map, &up(1, 2, 11)));
@@ -159,7 +159,7 @@ fn a_home_is_handed_over_to_a_member_only() {
 }
 
 #[test]
-fn who_joins_gets_the_next_number_once_and_who_holds_something_is_not_removed() {
+fn a_joining_node_gets_the_next_number_once_and_a_node_with_replicas_is_not_removed() {
     let mut map = map();
     let join = command(Body::Join(wire::MemberJoin { store: 77, ..Default::default() }));
     assert!(apply(&mut map, &join));

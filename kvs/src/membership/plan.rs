@@ -216,10 +216,10 @@ impl Partition<'_> {
         if let Some(&node) = leaving
             && members >= loads.copies.max(min_in_sync(self.map.copies))
         {
-            return vec![self.let_go(node, loads)];
+            return vec![self.drop_replica(node, loads)];
         }
         let Some(node) = self.will_be_too_many(loads) else { return Vec::new() };
-        if members > loads.copies { vec![self.let_go(node, loads)] } else { Vec::new() }
+        if members > loads.copies { vec![self.drop_replica(node, loads)] } else { Vec::new() }
     }
 
     /// The node that is to drop its replica, now or later; it counts as gone in `loads`. If a move
@@ -239,7 +239,7 @@ impl Partition<'_> {
         Some(goes)
     }
 
-    fn let_go(&self, node: u32, loads: &mut Loads) -> wire::MapCommand {
+    fn drop_replica(&self, node: u32, loads: &mut Loads) -> wire::MapCommand {
         if self.entry.replicas[0] != node {
             return self.drop(node);
         }

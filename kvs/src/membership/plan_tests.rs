@@ -235,7 +235,7 @@ fn a_death_is_made_up_for_with_what_the_node_held() {
 /// n0 and n1 lose their disks and return with empty ones, and their replicas are filled before they
 /// vote again. Until then two of n2, n3 and n4 must not fail.
 #[test]
-fn who_has_copies_but_no_vote_yet_makes_no_cluster_whole() {
+fn a_node_with_replicas_and_without_a_vote_makes_no_cluster_whole() {
     let mut map = start(5, 64, 3);
     for voters in [vec![2, 3, 4], vec![0, 2, 3, 4]] {
         map.voters = voters;
@@ -438,7 +438,7 @@ fn one_copy_alone_waits_for_its_node_and_moves_nothing() {
 /// One of three nodes leaves, and most partitions have dropped its replica, when another node fails
 /// permanently.
 #[test]
-fn who_leaves_is_called_back_where_too_few_are_left() {
+fn a_leaving_node_is_called_back_if_too_few_stay() {
     let mut map = start(3, 64, 3);
     assert!(apply(&mut map, &command(Body::Leave(wire::MemberLeave { node: 1, by_ns: 0 }))));
     for said in plan(&map) {
@@ -501,7 +501,7 @@ fn voters_follow_the_living_one_step_at_a_time() {
 
 /// If a new voter's disk failed, the group would wait for it as well as for the failed one.
 #[test]
-fn the_dead_lose_their_vote_before_anybody_comes_in() {
+fn failed_voters_lose_their_vote_before_a_node_joins() {
     let mut map = start(4, 8, 2);
     assert_eq!(map.voters, [0, 1, 2]);
     kill(&mut map, 2);

@@ -35,7 +35,7 @@ fn a_copy_takes_each_change_once_and_in_order() {
 }
 
 #[test]
-fn who_has_promised_takes_nothing_of_an_earlier_primary() {
+fn a_replica_that_has_promised_takes_nothing_of_an_earlier_primary() {
     let (mut old, mut backup) = (Copies::default(), Copies::default());
     let change = changed(&mut old, 1, "a");
     backup.promise(P, 2, &mut Batch::default());

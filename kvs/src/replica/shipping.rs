@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_to_one_who_left_waits_for_the_map() {
+    fn changes_sent_to_a_node_that_left_wait_for_the_map() {
         const ME: NodeId = NodeId(0);
         let mut shipping = Shipping::default();
         shipping.sent(ME, 14, 4, vec![Y]);

@@ -149,7 +149,7 @@ pub(crate) fn comes_by_itself(state: &State, step: Step) -> bool {
     match step {
         Step::HomeDies | Step::Restart { .. } => false,
         // A node that was declared failed ends when it learns that.
-        Step::Dies { node } => state.is_taken_for_dead(state.holder(node)),
+        Step::Dies { node } => state.is_declared_failed(state.holder(node)),
         // Failures are detected.
         Step::FailOver => state.homes[usize::from(state.term) - 1].is_none(),
         Step::TakeForDead { node } => !state.nodes[usize::from(node)].running,
@@ -179,7 +179,7 @@ impl State {
     pub(crate) fn holder(&self, node: u8) -> Holder {
         Holder { node, life: self.nodes[usize::from(node)].life }
     }
-    pub(crate) fn is_taken_for_dead(&self, holder: Holder) -> bool {
+    pub(crate) fn is_declared_failed(&self, holder: Holder) -> bool {
         holder.life <= self.dead[usize::from(holder.node)]
     }
     /// The node, if it is still in that incarnation.
@@ -217,7 +217,7 @@ impl State {
     /// A node that was declared failed finishes the task after another attempt has counted.
     pub(crate) fn a_zombie_finishes(&self) -> bool {
         self.messages.iter().any(|message| match message {
-            Message::Finished { from, .. } => self.is_taken_for_dead(*from) && self.counted == 1,
+            Message::Finished { from, .. } => self.is_declared_failed(*from) && self.counted == 1,
             _ => false,
         })
     }

@@ -47,7 +47,7 @@ impl State {
     /// The home issues the next attempt, without a log record.
     fn place(&mut self, options: &Options, term: u8, node: u8) -> Option<()> {
         let holder = self.holder(node);
-        if self.is_taken_for_dead(holder) {
+        if self.is_declared_failed(holder) {
             return None;
         }
         let forgets = options.mutant == Some(Mutant::TermForgotten);
@@ -207,7 +207,7 @@ impl State {
             return None;
         }
         self.term += 1;
-        let unheard = (0..HOLDERS).filter(|&node| !self.is_taken_for_dead(self.holder(node)));
+        let unheard = (0..HOLDERS).filter(|&node| !self.is_declared_failed(self.holder(node)));
         let unheard: Vec<u8> = unheard.collect();
         let task = if self.record.is_some() {
             Task::Done
@@ -225,7 +225,7 @@ impl State {
     }
 
     fn on_holding(&mut self, term: u8, from: Holder, held: Option<Attempt>) -> Option<()> {
-        let is_dead = self.is_taken_for_dead(from);
+        let is_dead = self.is_declared_failed(from);
         let home = self.home(term).filter(|_| term == TERMS)?;
         let Task::Asking { unheard } = &mut home.task else { return Some(()) };
         match held.filter(|_| !is_dead) {

@@ -65,10 +65,10 @@ impl State {
             };
             is_bounded || self.after(options, step).is_some()
         });
-        moves || self.nobody_waits(options)
+        moves || self.no_waiting_message(options)
     }
 
-    fn nobody_waits(&self, options: &Options) -> bool {
+    fn no_waiting_message(&self, options: &Options) -> bool {
         let map = self.map();
         let mut at_work = (0..NODES).filter(|&node| {
             let this = self.node(node);

@@ -26,7 +26,7 @@ impl Founding {
         let is_other = |node: &u32| *node != me && is_serving(map, *node);
         let others = map.members.iter().map(|member| member.node).filter(is_other);
         let unheard: BTreeSet<u32> = others.collect();
-        let alone = map.voters == [me] && group.begins_anew() && !unheard.is_empty();
+        let alone = map.voters == [me] && group.has_no_past() && !unheard.is_empty();
         alone.then(|| Self { unheard, until: now + BOOTSTRAP_TIMEOUT })
     }
 }

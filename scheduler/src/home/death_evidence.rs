@@ -164,8 +164,8 @@ impl Scheduler {
     }
 
     fn has_met(&self, death: Death) -> bool {
-        let is_known =
-            self.has_lived_with_peers() && self.routing.heard_of(death.0) == Some(death.1);
+        let is_known = self.has_lived_with_peers()
+            && self.routing.last_incarnation_of(death.0) == Some(death.1);
         is_known || self.home.death_evidence.has_met(death)
     }
 
@@ -264,7 +264,7 @@ impl Scheduler {
     /// priority: the former one may have stopped in order.
     fn ask_witnesses(&mut self, now: Time, death: Death, out: &mut Out) -> Option<StartFact> {
         let (me, met) = (self.options.me, self.has_met(death));
-        let is_back = self.routing.heard_of(death.0).is_some_and(|life| life > death.1);
+        let is_back = self.routing.last_incarnation_of(death.0).is_some_and(|life| life > death.1);
         let inquiry = self.home.death_evidence.known().inquiries.get_mut(&death)?;
         let others = &inquiry.others;
         if others.contains(&me) {

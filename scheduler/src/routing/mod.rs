@@ -52,7 +52,7 @@ impl Routing {
     }
 
     /// The latest incarnation from which this node has had a message.
-    pub(crate) fn heard_of(&self, peer: NodeId) -> Option<Incarnation> {
+    pub(crate) fn last_incarnation_of(&self, peer: NodeId) -> Option<Incarnation> {
         self.peers.get(&peer).copied()
     }
     /// Returns the incarnation known before.

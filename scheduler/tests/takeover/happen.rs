@@ -291,7 +291,7 @@ impl Cluster {
     pub(crate) fn has(&self, object: ObjectId) -> bool {
         let has =
             |machine: &Machine| machine.process.is_some() && machine.objects.contains(&object);
-        self.machines.iter().any(has) && !self.oracle.let_go.contains(&object)
+        self.machines.iter().any(has) && !self.oracle.freed.contains(&object)
     }
 
     /// Runs with faults as long as there are any, then without, to the end.

@@ -260,7 +260,7 @@ fn lineage(seed: u64, mutant: Option<Mutant>, trace: bool) -> (Step, Vec<String>
         let rebuilt: BTreeSet<TaskId> = cluster.oracle.rebuilt.keys().copied().collect();
         let twice = cluster.oracle.rebuilt.values().any(|&times| times > 1);
         // An output that its last reader has freed since the death may be needed once more.
-        let since = |task: &TaskId| cluster.oracle.let_go.iter().any(|gone| gone.task == *task);
+        let since = |task: &TaskId| cluster.oracle.freed.iter().any(|gone| gone.task == *task);
         let more = rebuilt.difference(&wanted).all(since);
         match rebuilt.is_superset(&wanted) && more && !twice {
             true => Ok(()),

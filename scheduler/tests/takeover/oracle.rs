@@ -24,7 +24,7 @@ pub(crate) struct Oracle {
     /// Where objects were made, and under which incarnation.
     pub(crate) made: BTreeMap<ObjectId, (usize, u32)>,
     /// Objects that a home has declared to have no readers.
-    pub(crate) let_go: BTreeSet<ObjectId>,
+    pub(crate) freed: BTreeSet<ObjectId>,
     reopened: BTreeSet<TaskId>,
     /// Tasks that had ended and ran again.
     pub(crate) rebuilt: BTreeMap<TaskId, u32>,
@@ -118,7 +118,7 @@ impl Oracle {
         let there = machines[maker].incarnation == incarnation
             && machines[maker].process.is_some()
             && machines[maker].objects.contains(&object);
-        if there && !self.let_go.contains(&object) {
+        if there && !self.freed.contains(&object) {
             self.wrong(format!("{task} is done again, but n{maker} has what it made"));
         }
         let reads = |(child, parents): (&TaskId, &Vec<(TaskId, bool)>)| {
@@ -137,7 +137,7 @@ impl Oracle {
             attempt: Attempt(object.attempt),
             output: object.output,
         };
-        self.let_go.extend(unwanted.objects.iter().map(object));
+        self.freed.extend(unwanted.objects.iter().map(object));
     }
 
     pub(crate) fn job_ended(&mut self, job: JobId, end: End) {

@@ -296,12 +296,12 @@ impl World {
             Effect::Discard { task, attempt } => {
                 self.tell(|| format!("n{index} discards {task} attempt {attempt}"));
                 self.machines[index]
-                    .let_go_of(|object, _| (object.task, object.attempt) == (task, attempt));
+                    .drop_objects(|object, _| (object.task, object.attempt) == (task, attempt));
             }
             Effect::Evict { objects } => {
                 for object in objects {
                     self.tell(|| format!("n{index} lets {object:?} go"));
-                    self.machines[index].let_go(&object);
+                    self.machines[index].drop_object(&object);
                 }
             }
             Effect::Measure => self.measure(index),

@@ -28,7 +28,7 @@ fn two_transfers_over_one_card_take_twice_as_long() {
 }
 
 #[test]
-fn who_is_held_up_elsewhere_leaves_the_rest_to_others() {
+fn a_flow_that_is_limited_elsewhere_leaves_the_rest_to_others() {
     // Three into node 3: each a third. The second flow of node 0 gets two thirds of its card.
     let mut network = MaxMin::new(5, 90.0);
     for from in 0..3 {

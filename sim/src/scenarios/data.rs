@@ -103,9 +103,7 @@ pub(crate) fn makers_die_one_after_another(mutant: Option<Mutant>) -> Result<(),
 }
 
 /// As above, but all nodes restart before, so that their knowledge of each other is lost.
-pub(crate) fn makers_die_after_all_have_started_anew(
-    mutant: Option<Mutant>,
-) -> Result<(), Violation> {
+pub(crate) fn makers_die_after_all_have_restarted(mutant: Option<Mutant>) -> Result<(), Violation> {
     makers_die(mutant, |world| (0..5).for_each(|node| world.crash(node)))
 }
 

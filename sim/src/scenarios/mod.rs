@@ -126,7 +126,7 @@ pub const SCENARIOS: [Scenario; 26] = [
     Scenario::of_scheduler(
         scheduler::Mutant::FoundOutputsUnchecked,
         "makers die after all have started again",
-        data::makers_die_after_all_have_started_anew,
+        data::makers_die_after_all_have_restarted,
     ),
     Scenario::of_scheduler(
         scheduler::Mutant::NewNodesGetNoCopies,

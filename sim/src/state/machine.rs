@@ -236,17 +236,17 @@ impl Machine {
         }
         self.stays.extend(stays);
     }
-    pub(crate) fn let_go(&mut self, object: &ObjectId) {
+    pub(crate) fn drop_object(&mut self, object: &ObjectId) {
         self.objects.remove(object);
         self.in_memory.remove(object);
         self.copies.remove(object);
         self.stays.remove(object);
     }
-    /// Like [`Self::let_go`], for all objects that match.
-    pub(crate) fn let_go_of(&mut self, is_meant: impl Fn(&ObjectId, u64) -> bool) {
+    /// Like [`Self::drop_object`], for all objects that match.
+    pub(crate) fn drop_objects(&mut self, is_meant: impl Fn(&ObjectId, u64) -> bool) {
         let meant = self.objects.iter().filter(|&(object, &bytes)| is_meant(object, bytes));
         let gone: Vec<ObjectId> = meant.map(|(&object, _)| object).collect();
-        gone.iter().for_each(|object| self.let_go(object));
+        gone.iter().for_each(|object| self.drop_object(object));
     }
     /// The files that the next process finds.
     pub(crate) fn stored(&self, is_file: impl Fn(&ObjectId) -> bool) -> Vec<Stored> {

@@ -198,7 +198,7 @@ fn a_campaign_loses_nothing_and_does_nothing_twice() {
 }
 
 #[test]
-fn no_verb_guesses_at_jobs_whose_homes_are_away() {
+fn no_verb_guesses_at_jobs_while_their_homes_are_away() {
     let mut instance = Instance::up_with_copies(2, 1, 1);
     for _ in 0..3 {
         instance.starling(&["submit", "--", "sleep", "600"]).ok();

@@ -92,7 +92,7 @@ fn a_spawner_that_hangs_is_replaced_and_its_task_runs_again() {
 }
 
 #[test]
-fn a_node_whose_directory_is_gone_leaves_and_up_starts_one() {
+fn a_node_without_its_directory_leaves_and_up_starts_one() {
     let mut instance = Instance::up_with_copies(3, 1, 2);
     let first = instance.pid(2);
     remove_from_living(&instance.directory().join("nodes/2"));

@@ -112,7 +112,7 @@ fn a_node_starts_where_files_cannot_be_locked() {
 }
 
 #[test]
-fn a_machine_whose_lock_daemon_is_down_starts_no_second_node() {
+fn a_machine_without_its_lock_daemon_starts_no_second_node() {
     if !can_inject() {
         return;
     }

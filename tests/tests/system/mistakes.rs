@@ -89,7 +89,7 @@ fn the_node_that_is_away_is_blamed() {
 }
 
 #[test]
-fn down_ends_nodes_whose_address_files_are_broken() {
+fn down_ends_nodes_with_broken_address_files() {
     let instance = Instance::up(1, 1);
     instance.starling(&["up", "--nodes", "2"]).ok();
     let pids = [0, 1].map(|node| instance.pid(node));

@@ -343,7 +343,7 @@ fn a_directory_may_have_the_characters_of_placeholders() {
 }
 
 #[test]
-fn a_rank_whose_disk_is_full_ends_alone() {
+fn a_rank_with_a_full_disk_ends_alone() {
     let Some(disk) = SmallDisk::mount() else { return };
     let sandbox = Sandbox::new();
     let meet = text(&sandbox.path("meet"));

@@ -1,8 +1,8 @@
 //! Plain technical English: short sentences, no banned phrase, one sentence a line in Markdown.
 //!
 //! The lengths are those of all Markdown together, and of all comments together. Banned phrases
-//! must not be in Markdown, in comments, or in string literals, those of tests and scripts
-//! included. Code does not count: blocks of code, and inline code.
+//! must not be in Markdown, in comments, in names of functions, or in string literals, those of
+//! tests and scripts included. Other code does not count: blocks of code, and inline code.
 
 mod figures;
 mod hash;
@@ -102,6 +102,11 @@ impl Review {
                 Kind::Literal => {}
             }
         }
+        if name.ends_with(".rs") && !name.starts_with(OWN) {
+            for (line, function) in functions(text) {
+                self.phrases(name, &function.replace('_', " "), |_| line);
+            }
+        }
     }
 
     fn comment(&mut self, name: &str, piece: &Piece) {
@@ -119,6 +124,18 @@ impl Review {
             self.findings.push(format!("{name}:{line}: \"{phrase}\"; better: {hint}"));
         }
     }
+}
+
+/// The names of the functions of a source, with their lines.
+fn functions(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let name_of = |line: &'_ str| -> Option<std::ops::Range<usize>> {
+        let begin = line.len() - line.trim_start().len();
+        let at = if line[begin..].starts_with("fn ") { begin } else { line.find(" fn ")? + 1 };
+        let name = at + 3;
+        let length = line[name..].find(|c: char| !c.is_alphanumeric() && c != '_')?;
+        (length > 0 && !line[..at].contains("//")).then_some(name..name + length)
+    };
+    (1..).zip(text.lines()).filter_map(move |(number, line)| Some((number, &line[name_of(line)?])))
 }
 
 /// A literal as a reader sees it, byte for byte: without `\n` and `\t`, and with blanked-out

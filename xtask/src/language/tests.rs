@@ -56,6 +56,16 @@ fn phrases_are_found_in_comments_and_literals() {
 }
 
 #[test]
+fn names_of_functions_are_read() {
+    let text = "// fn x\n#[test]\nfn nobody_waits() {\n    pub(crate) async fn g_of_old(a: fn(u8)) {}\n\
+        // a fn whose_is()\nfn whosever() {}\nlet f: fn (u8);\n";
+    let found = source("a.rs", text);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].starts_with("a.rs:3: \"nobody\""));
+    assert!(found[1].starts_with("a.rs:4: \"of old\""));
+}
+
+#[test]
 fn names_of_values_in_literals_are_free() {
     assert_eq!(source("a.rs", "f(\"{who} is {anew:?}\");\n"), Findings::new());
     assert_eq!(source("a.rs", "f(\"{a} anew {b}\\nnobody\");\n").len(), 2);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_for_one_or_many_gets_each_in_order() {
+    fn a_request_for_one_or_many_objects_gets_each_in_order() {
         let dir = tempfile::tempdir().unwrap();
         let store = ObjectStore::open(dir.path(), 1 << 30).unwrap();
         for (number, size) in SIZES {

@@ -428,7 +428,7 @@ impl World {
         machine.is_late |= grown;
         // An empty object that is no file is on no disk.
         let is_real = |object: &ObjectId| jobs.get(&object.task.job).is_none_or(|it| it.real_data);
-        machine.let_go_of(|object, bytes| bytes > 0 || is_real(object));
+        machine.drop_objects(|object, bytes| bytes > 0 || is_real(object));
     }
 
     /// Notes the loss of a disk. In a growing cluster only the nodes know whether others have all
