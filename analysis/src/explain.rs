@@ -40,30 +40,11 @@ pub fn explain(entries: &[Entry], live: Option<&wire::Explanation>, rules: &Rule
         rules.origin.or_else(|| entries.first().map(|entry| entry.time)).unwrap_or_default();
     let mut past = Past { origin, rules: *rules, queued: None, lines: Vec::new() };
     entries.iter().for_each(|entry| past.tell(entry));
-    lines.extend(lost_attempts(entries));
     lines.extend(past.lines);
     if lines.is_empty() {
         lines.push("nothing is known of it: no node has an event or a record of it".into());
     }
     lines
-}
-
-/// What is said of attempts before the first one with events.
-fn lost_attempts(entries: &[Entry]) -> Option<String> {
-    let first = entries.iter().find_map(|entry| match entry.event {
-        Event::Queued { attempt, .. }
-        | Event::Pushed { attempt, .. }
-        | Event::Started { attempt, .. } => Some(attempt),
-        _ => None,
-    })?;
-    let lost = match first.number() {
-        0 | 1 => return None,
-        2 => "an earlier attempt".to_owned(),
-        more => format!("{} earlier attempts", more - 1),
-    };
-    Some(format!(
-        "no event is left of {lost}: their nodes have left, do not answer, or dropped them"
-    ))
 }
 
 struct Past {

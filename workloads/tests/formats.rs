@@ -228,3 +228,14 @@ fn a_format_can_be_insisted_on() {
     assert!(told("[[task]]", Format::Stg).starts_with("w:1:1: the number of tasks"));
     assert!(told("digraph {}", Format::Toml).starts_with("w:1:9: "));
 }
+
+#[test]
+fn dot_is_recognised_behind_comments() {
+    for comment in
+        ["/* made\n   by a tool\n */\n", "/* one */ ", "// x\n/**\n * y\n **/\n", "# z\n"]
+    {
+        let text = format!("{comment}digraph {{ a -> b }}\n");
+        let graph = read(text.as_bytes(), "w", None, &LoadOptions::default());
+        assert_eq!(graph.expect(comment).tasks(), 2, "{comment}");
+    }
+}

@@ -8,8 +8,8 @@ use proto::wire;
 
 use crate::spawner::wire::Exit;
 
-/// The maximum of arguments that are compared with the files beside a workflow.
-const ARGUMENTS_COMPARED_MAX: usize = 64;
+/// The maximum number of words that are compared with the files beside a workflow.
+const WORDS_COMPARED_MAX: usize = 64;
 /// The exit code of a program that is not there.
 const NOT_FOUND: i32 = 127;
 
@@ -46,14 +46,24 @@ pub(crate) fn hint(command: &wire::Command, directory: &Path, exit: &Exit) -> Op
         return is_beside(program, directory, submit_dir)
             .then(|| format!("hint: it is beside the workflow: write \"./{program}\""));
     }
-    let mut compared = command.argv.iter().skip(1).take(ARGUMENTS_COMPARED_MAX);
-    let name = compared.find(|argument| is_beside(argument, directory, submit_dir))?;
+    let mut compared =
+        command.argv.iter().skip(1).flat_map(|it| words(it)).take(WORDS_COMPARED_MAX);
+    let name = compared.find(|word| is_beside(word, directory, submit_dir))?;
+    let name = name.strip_prefix("./").unwrap_or(name);
     let path = submit_dir.join(name);
     let path = path.display();
     Some(format!(
         "hint: '{name}' is beside the workflow, not in the task's directory: list it in inputs, or \
          write \"{path}\""
     ))
+}
+
+/// An argument, and the words of it if it may be a script for a shell.
+fn words(argument: &str) -> impl Iterator<Item = &str> {
+    let breaks = |c: char| c.is_whitespace() || ";|&<>()\"'`$".contains(c);
+    let is_script = argument.contains(breaks);
+    let words = argument.split(breaks).filter(move |word| is_script && !word.is_empty());
+    std::iter::once(argument).chain(words)
 }
 
 /// True for a plain name of a file that is beside the workflow alone.
@@ -105,6 +115,11 @@ mod tests {
         assert!(told.contains("'step.py' is beside the workflow"), "{told}");
         assert_eq!(hint(&["python3", "-u", "other.py"], &exit), None);
         assert_eq!(hint(&["python3", "step.py"], &Exit::default()), None);
+        for script in ["python3 step.py > out", "cat <step.py", "./step.py; x", "x && 'step.py'"] {
+            let told = hint(&["sh", "-c", script], &exit).unwrap();
+            assert!(told.contains("'step.py' is beside the workflow"), "{script}: {told}");
+        }
+        assert_eq!(hint(&["sh", "-c", "cat other.py steps.py"], &exit), None);
         let absent = Exit { code: 127, failure: "no such file".into(), ..Exit::default() };
         let told = hint(&["step.py"], &absent).unwrap();
         assert!(told.contains("write \"./step.py\""), "{told}");

@@ -12,7 +12,7 @@ array.
 
 ```
 use executor::expand::Scope;
-let scope = Scope { entry: Some(3), job: "7", task: "0.3", inputs: &[], outputs: &[] };
+let scope = Scope { entry: Some(3), job: "7", task: "0.3", inputs: &[], outputs: &[], empty: &[] };
 assert_eq!(scope.expand("awk '{print $1}' part-{i}").as_deref(), Ok("awk '{print $1}' part-3"));
 ```
 */
@@ -35,6 +35,8 @@ pub struct Scope<'a> {
     pub task: &'a str,
     pub inputs: &'a [Named],
     pub outputs: &'a [Named],
+    /// The names of declared inputs without a file: patterns that matched none.
+    pub empty: &'a [String],
 }
 
 impl Scope<'_> {
@@ -93,7 +95,10 @@ impl Scope<'_> {
         match key.filter(|key| !key.contains(['{', '}'])) {
             Some(key) => {
                 let paths = paths_of(self.inputs, key).map(str::to_owned).collect::<Vec<_>>();
-                if paths.is_empty() { Err(unknown(text, "input", key)) } else { Ok(paths) }
+                match paths.is_empty() && !self.is_empty_input(key) {
+                    true => Err(unknown(text, "input", key)),
+                    false => Ok(paths),
+                }
             }
             None => self.expand(text).map(|one| vec![one]),
         }
@@ -120,6 +125,10 @@ impl Scope<'_> {
         is_entry || is_file || matches!(name, "job" | "task")
     }
 
+    fn is_empty_input(&self, key: &str) -> bool {
+        self.empty.iter().any(|empty| empty == key)
+    }
+
     /// The value of `{name}`; `None` if it is no placeholder.
     fn value(&self, name: &str) -> Result<Option<String>, String> {
         let (files, key, kind) = if let Some(key) = name.strip_prefix("in:") {
@@ -134,7 +143,7 @@ impl Scope<'_> {
             });
         };
         let paths = paths_of(files, key).collect::<Vec<_>>().join(" ");
-        if paths.is_empty() {
+        if paths.is_empty() && (kind == "output" || !self.is_empty_input(key)) {
             return Err(unknown(&format!("{{{name}}}"), kind, key));
         }
         Ok(Some(paths))
@@ -211,8 +220,14 @@ mod tests {
         let named = |key: &str, path: &str| Named { key: key.into(), path: path.into() };
         let inputs = [named("a", "/t/x"), named("b", "/t/y"), named("a", "/t/{i}")];
         let outputs = [named("o", "/t/out")];
-        let scope =
-            Scope { entry: Some(12), job: "7", task: "3.4", inputs: &inputs, outputs: &outputs };
+        let scope = Scope {
+            entry: Some(12),
+            job: "7",
+            task: "3.4",
+            inputs: &inputs,
+            outputs: &outputs,
+            empty: &[],
+        };
         scope.expand(text)
     }
 
@@ -244,14 +259,16 @@ mod tests {
 
     #[test]
     fn a_task_of_no_array_has_no_entry() {
-        let scope = Scope { entry: None, job: "7", task: "3.4", inputs: &[], outputs: &[] };
+        let scope =
+            Scope { entry: None, job: "7", task: "3.4", inputs: &[], outputs: &[], empty: &[] };
         let text = "print(f'{i} {i:03} {{i}} {job}')";
         assert_eq!(scope.expand(text).unwrap(), "print(f'{i} {i:03} {{i}} 7')");
     }
 
     #[test]
     fn a_literal_text_is_not_expanded() {
-        let scope = Scope { entry: None, job: "7", task: "3.4", inputs: &[], outputs: &[] };
+        let scope =
+            Scope { entry: None, job: "7", task: "3.4", inputs: &[], outputs: &[], empty: &[] };
         for text in [
             "{job}",
             "{{task}}",
@@ -272,12 +289,17 @@ mod tests {
     fn an_argument_of_inputs_alone_is_one_for_each() {
         let named = |key: &str, path: &str| Named { key: key.into(), path: path.into() };
         let inputs = [named("a", "/t/x 1"), named("b", "/t/y"), named("a", "/t/z")];
-        let scope = Scope { entry: None, job: "7", task: "3.4", inputs: &inputs, outputs: &[] };
+        let scope =
+            Scope { entry: None, job: "7", task: "3.4", inputs: &inputs, outputs: &[], empty: &[] };
         assert_eq!(scope.arguments("{in:a}").unwrap(), ["/t/x 1", "/t/z"]);
         assert_eq!(scope.arguments("-i {in:a}").unwrap(), ["-i /t/x 1 /t/z"]);
         assert_eq!(scope.arguments("{in:a}{in:b}").unwrap(), ["/t/x 1 /t/z/t/y"]);
         assert_eq!(scope.arguments("{{in:a}}").unwrap(), ["{in:a}"]);
         assert!(scope.arguments("{in:c}").unwrap_err().contains("no input 'c'"));
+        let scope = Scope { empty: &["c".to_owned()], ..scope };
+        assert_eq!(scope.arguments("{in:c}").unwrap(), [""; 0]);
+        assert_eq!(scope.arguments("-i '{in:c}'").unwrap(), ["-i ''"]);
+        assert!(scope.arguments("{out:c}").unwrap_err().contains("no output 'c'"));
     }
 
     #[test]
@@ -286,8 +308,14 @@ mod tests {
         let named = |key: &str, path: &str| Named { key: key.into(), path: path.into() };
         let inputs = [named("a", "/my cluster/t/x"), named("b", "/data/y")];
         let outputs = [named("o", "/my cluster/t/sub/out")];
-        let scope =
-            Scope { entry: None, job: "7", task: "3.4", inputs: &inputs, outputs: &outputs };
+        let scope = Scope {
+            entry: None,
+            job: "7",
+            task: "3.4",
+            inputs: &inputs,
+            outputs: &outputs,
+            empty: &[],
+        };
         assert!(!is_one_word(directory) && is_one_word("/data/y-1.txt"));
         let (near_in, near_out) = (relative(&inputs, directory), relative(&outputs, directory));
         let near = Scope { inputs: &near_in, outputs: &near_out, ..scope };

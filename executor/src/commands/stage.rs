@@ -114,11 +114,12 @@ fn build(
     let job = launch.task.job.0.to_string();
     let task = launch.task.local.to_string();
     let entry = entry_of(launch);
-    let bare = Scope { entry, job: &job, task: &task, inputs: &[], outputs: &[] };
+    let bare = Scope { entry, job: &job, task: &task, inputs: &[], outputs: &[], empty: &[] };
     let submit_dir = Path::new(&command.submit_dir);
     let (inputs, guards) = Staging { shared, launch, bare: &bare, directory, submit_dir }.link()?;
     let (outputs, output_files) = name_outputs(launch, &bare, directory)?;
-    let scope = Scope { inputs: &inputs, outputs: &outputs, ..bare };
+    let empty = without_files(launch, &inputs);
+    let scope = Scope { inputs: &inputs, outputs: &outputs, empty: &empty, ..bare };
 
     let argv = arguments(command, &scope, directory)?;
     let cwd = match scope.expand(&command.cwd)? {
@@ -155,6 +156,13 @@ fn build(
     let came_in = has_pattern.then(|| inputs.iter().map(|named| PathBuf::from(&named.path)));
     let inputs = came_in.into_iter().flatten().collect();
     Ok((Ready { outputs: output_files, inputs, guards }, start))
+}
+
+/// The declared inputs without a file. An output pattern of another task has matched none.
+fn without_files(launch: &Launch, inputs: &[Named]) -> Vec<String> {
+    let declared = launch.spec.inputs.iter().map(|declared| &declared.key);
+    let empty = declared.filter(|key| !inputs.iter().any(|named| named.key == **key));
+    empty.cloned().collect()
 }
 
 /// The program and its arguments. In the text of a script, files of the attempt's directory have
@@ -244,7 +252,7 @@ pub(crate) fn stage_in(shared: &Shared, launch: &Launch) -> Result<Vec<Brought>,
     let Some(wire::spec::Body::Command(command)) = &launch.spec.body else { return Ok(Vec::new()) };
     let (job, task) = (launch.task.job.0.to_string(), launch.task.local.to_string());
     let entry = entry_of(launch);
-    let bare = Scope { entry, job: &job, task: &task, inputs: &[], outputs: &[] };
+    let bare = Scope { entry, job: &job, task: &task, inputs: &[], outputs: &[], empty: &[] };
     let mut files = Vec::new();
     for external in launch.spec.externals.iter().filter(|external| may_be_copied(external)) {
         let source = Path::new(&command.submit_dir).join(bare.expand(&external.path)?);

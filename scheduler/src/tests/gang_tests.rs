@@ -2,38 +2,36 @@
 
 use proto::wire::GangStep;
 use proto::wire::message::Body;
-use proto::{Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
+use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::output::Out;
 use crate::tests::test_nodes;
-use crate::{LedgerRecord, Policy, Scheduler, Tuning};
+use crate::{Policy, Scheduler, Tuning};
 
 const ME: NodeId = NodeId(0);
 const OTHER: NodeId = NodeId(1);
 const NOW: Time = Time(1);
+const ATTEMPT: Attempt = Attempt(7);
 
 fn gang() -> TaskId {
     TaskId { job: JobId(1), local: LocalId::new(PartitionId(0), 0) }
 }
 
-/// The leader of a gang of two nodes, and its home.
+/// The leader of a gang of two nodes. The other node is its home.
 fn leader() -> (Scheduler, Out) {
     let body = Some(wire::spec::Body::Sleep(wire::Sleep::default()));
-    let chunk = wire::Chunk {
-        job: 1,
-        specs: vec![wire::Spec { body, nodes: 2, ..Default::default() }],
-        tasks: vec![wire::Task { duration_ns: 1_000, ..Default::default() }],
-        ..Default::default()
-    };
-    let visible = wire::VisibleRecord { chunks: 1, ..Default::default() };
-    let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[0, 0]);
+    let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[1, 1]);
     let mut leader = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
-    for record in [LedgerRecord::Chunk(chunk), LedgerRecord::Visible(visible)] {
-        leader.load(NOW, PartitionId(0), JobId(1), record).expect("records fit one another");
-    }
     let mut out = Out::default();
     leader.on_peer_incarnation(NOW, OTHER, Incarnation(1), &mut out);
-    leader.resume(NOW, &mut out);
+    let (local, attempt) = (gang().local.0, ATTEMPT.0);
+    let bundle = wire::Bundle {
+        specs: vec![wire::Spec { body, nodes: 2, ..Default::default() }],
+        settings: vec![wire::JobSettings::default()],
+        tasks: vec![wire::Placed { job: 1, local, attempt, ..Default::default() }],
+    };
+    let push = wire::Push { bundle: Some(bundle) };
+    leader.on_message(NOW, OTHER, Body::Push(push), &mut out);
     (leader, out)
 }
 
@@ -93,13 +91,14 @@ fn a_gang_starts_when_all_its_nodes_have_joined() {
     assert_eq!(leader.holder.slots().free(), 0);
 }
 
-/// The last node joins in the step in which the gang is cancelled.
+/// In one step the gang is revoked, because a user has cancelled it, and the last node joins.
 #[test]
-fn a_gang_that_is_cancelled_while_it_joins_frees_its_leader() {
+fn a_gang_that_is_revoked_while_it_joins_frees_its_leader() {
     let (mut leader, mut out, join) = joining();
-    let locals = vec![gang().local.0];
-    let cancel = wire::Cancel { job: 1, locals, ..Default::default() };
-    leader.cancel(NOW, &cancel, &mut out).expect("its home is here");
+    let (local, attempt) = (gang().local.0, ATTEMPT.0);
+    let tasks = vec![wire::TaskAttempt { job: 1, local, attempt }];
+    let revoke = Body::RevokeAttempts(wire::RevokeAttempts { tasks });
+    leader.on_message(NOW, OTHER, revoke, &mut out);
     answer(&mut leader, &join, GangStep::GangJoined, &mut out);
     let of_other = deliver(&mut leader, &mut out);
     assert!(of_other.iter().any(|said| said.step() == GangStep::GangRelease), "{of_other:?}");

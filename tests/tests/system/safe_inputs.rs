@@ -118,3 +118,37 @@ fn what_a_task_does_to_its_inputs_stays_with_it() {
         ask(&["down"]).ok();
     }
 }
+
+/// A file that a task declares as its output too is a copy of its own.
+#[test]
+fn a_task_may_replace_its_own_input() {
+    let sandbox = Sandbox::new();
+    sandbox.write("h.txt", "old\n");
+    sandbox.write(
+        "w.toml",
+        "[[task]]\nname='t'\ncommand=['sh','-c','echo new >> h.txt']\ninputs={i='h.txt'}\n\
+         outputs={o={file='h.txt',keep=true}}\n\
+         [[task]]\nname='r'\ncommand=['sh','-c','cat h.txt > seen']\ninputs={i='h.txt'}\n\
+         outputs={s={file='seen',keep=true}}\n",
+    );
+    sandbox.starling(&["run", "--nodes", "1", "--slots", "1", "-o", "out", "w.toml"]).ok();
+    assert_eq!(fs::read_to_string(sandbox.path("h.txt")).expect("it stays"), "old\n");
+    for kept in ["out/h.txt", "out/seen"] {
+        assert_eq!(fs::read_to_string(sandbox.path(kept)).expect("it was kept"), "old\nnew\n");
+    }
+}
+
+/// A pattern that matched nothing gives its reader no argument.
+#[test]
+fn a_reader_of_an_empty_pattern_has_no_files() {
+    let sandbox = Sandbox::new();
+    sandbox.write(
+        "w.toml",
+        "[[task]]\nname='t'\ncommand=['true']\n\
+         outputs={q={glob='q-*.txt',optional=true}}\n\
+         [[task]]\nname='r'\ncommand=['sh','-c','echo $# > n','sh','{in:p}']\n\
+         inputs={p='q-*.txt'}\noutputs={n={file='n',keep=true}}\n",
+    );
+    sandbox.starling(&["run", "--nodes", "1", "--slots", "1", "-o", "out", "w.toml"]).ok();
+    assert_eq!(fs::read_to_string(sandbox.path("out/n")).expect("it was kept"), "0\n");
+}

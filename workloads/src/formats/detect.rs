@@ -304,10 +304,19 @@ fn has_swf_header(text: &str) -> bool {
 
 /// The first significant lines, without the comments of DOT, STG and TOML.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
-    let is_comment = |line: &&str| {
-        ["#", "//", "/*", "*"].iter().any(|mark| line.starts_with(mark)) || line.is_empty()
-    };
-    text.lines().map(str::trim).filter(move |line| !is_comment(line))
+    let mut is_inside = false;
+    text.lines().map(str::trim).filter_map(move |mut line| {
+        loop {
+            if is_inside {
+                let (_, after) = line.split_once("*/")?;
+                (is_inside, line) = (false, after.trim_start());
+            }
+            let Some(inner) = line.strip_prefix("/*") else { break };
+            (is_inside, line) = (true, inner);
+        }
+        let is_comment = line.is_empty() || line.starts_with('#') || line.starts_with("//");
+        (!is_comment).then_some(line)
+    })
 }
 
 /// `digraph`, `graph` or `strict`, and neither a key nor a longer word.

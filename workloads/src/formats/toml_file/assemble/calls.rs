@@ -33,12 +33,15 @@ impl Assembly<'_> {
         &self,
         table: &TaskTable,
         input: &InputFile,
-        element: u64,
+        (group, position): (usize, u32),
     ) -> Result<Option<Found>, Fault> {
-        let text = expand(&input.file.value, element);
+        let text = expand(&input.file.value, self.element(group, position));
         let found = match input.is_result {
             true => self.names.find(&text),
-            false => self.files.find(&text),
+            false => {
+                let found = self.files.find(&text);
+                found.filter(|found| !self.replaces(*found, (group, position), &text))
+            }
         };
         self.check_result(table, input, found, &text)?;
         Ok(found)

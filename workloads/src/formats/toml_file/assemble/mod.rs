@@ -158,7 +158,8 @@ impl<'t> Assembly<'t> {
     fn add(&mut self, group: usize) -> Result<(), Fault> {
         let table = &self.tables[group];
         let count = self.arrays[group].map_or(1, Array::count);
-        let mut fixed: Vec<Source> = table.inputs.iter().map(|input| self.source(input)).collect();
+        let mut fixed: Vec<Source> =
+            table.inputs.iter().map(|input| self.source(input, group)).collect();
         self.check_results(table, &fixed)?;
         let sizes: Vec<u64> = table
             .inputs
@@ -190,7 +191,7 @@ impl<'t> Assembly<'t> {
                 if fixed[at] != Source::Varies {
                     continue;
                 }
-                let found = self.maker(table, input, element)?;
+                let found = self.maker(table, input, (group, position))?;
                 varying.push(found.map(|found| (self.made(found.owner).form, self.calls(found))));
                 sources[at] = match found {
                     Some(found) => Source::Task(found),
@@ -308,7 +309,13 @@ impl<'t> Assembly<'t> {
         &self.tables[owner.group as usize].outputs[owner.sub as usize]
     }
 
-    fn source(&self, input: &InputFile) -> Source {
+    /// Whether this task writes a file over one of its own inputs: the file is there already.
+    fn replaces(&self, found: Found, (group, position): (usize, u32), file: &str) -> bool {
+        let is_own = found.owner.group as usize == group && found.position == position;
+        is_own && self.directory.join(file).exists()
+    }
+
+    fn source(&self, input: &InputFile, group: usize) -> Source {
         if input.modelled_bytes.is_some() {
             Source::External
         } else if entry::is_template(&input.file.value) {
@@ -316,7 +323,11 @@ impl<'t> Assembly<'t> {
         } else if input.is_result {
             self.names.find(&input.file.value).map_or(Source::External, Source::Task)
         } else {
-            self.files.find(&input.file.value).map_or(Source::External, Source::Task)
+            let is_array = self.arrays[group].is_some();
+            let found = self.files.find(&input.file.value);
+            let found = found
+                .filter(|found| is_array || !self.replaces(*found, (group, 0), &input.file.value));
+            found.map_or(Source::External, Source::Task)
         }
     }
 
