@@ -211,7 +211,7 @@ async fn a_node_that_is_up_is_not_removed_on_demand() {
     let mut session = Session::open(&nodes[0], dir.path()).await;
     let remove = wire::map_command::Body::Remove(wire::MemberRemove { node: 1 });
     let answer = session.ask(Ask::Propose(wire::MapCommand { body: Some(remove) })).await;
-    assert!(answer.error.unwrap().text.contains("down or has never started"));
+    assert!(answer.error.unwrap().text.contains("down or never started"));
     let slow = wire::map_command::Body::SetSlow(wire::SetSlow::default());
     let answer = session.ask(Ask::Propose(wire::MapCommand { body: Some(slow) })).await;
     assert!(answer.error.unwrap().text.contains("joins, leaves or is removed"));

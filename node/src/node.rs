@@ -383,17 +383,13 @@ impl Node {
     ) -> Result<response::Body, wire::Error> {
         use wire::map_command::Body::{Join, Leave, Remove};
         if self.member.is_none() {
-            let text = "nodes can join and leave only in a cluster that agrees on its members; \
-                        hint: start it with --replicas 2 or more";
-            return Err(refused(text));
+            return Err(refused("nodes can join and leave only with --replicas 2 or more"));
         }
         match &command.body {
             Some(Join(_) | Leave(_)) => {}
             Some(Remove(it)) if may_be_removed(&self.map, NodeId(it.node)) => {}
             Some(Remove(_)) => {
-                return Err(refused(
-                    "only a node that is down or has never started can be removed",
-                ));
+                return Err(refused("only a node that is down or never started can be removed"));
             }
             _ => {
                 let text = "only the changes join, leave and remove can be requested";
