@@ -371,20 +371,18 @@ mod tests {
         assert_eq!(explain(&entries, None, &rules), expected);
     }
 
+    /// The number of an attempt counts the attempts of all tasks at a home.
     #[test]
-    fn attempts_without_events_are_named() {
-        let queued = |number| Event::Queued {
+    fn a_task_with_one_attempt_of_a_high_number_has_no_earlier_ones() {
+        let queued = Event::Queued {
             task: TaskId::new(1, 7),
-            attempt: Attempt::new(1, number),
+            attempt: Attempt::new(1, 8),
             local_queue: false,
             reason: Reason::NoInput,
             input_bytes: 0,
         };
-        let told = |number| explain(&[entry(0, 10, queued(number))], None, &Rules::default());
-        assert_eq!(told(1).len(), 1);
-        let lost = "no event is left of 2 earlier attempts: their nodes have left, do not answer, \
-                    or dropped them";
-        assert_eq!((told(3).len(), told(3)[0].as_str()), (2, lost));
+        let told = explain(&[entry(0, 10, queued)], None, &Rules::default());
+        assert_eq!(told.len(), 1, "{told:?}");
     }
 
     #[test]
