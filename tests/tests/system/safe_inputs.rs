@@ -131,7 +131,7 @@ fn a_task_may_replace_its_own_input() {
          [[task]]\nname='r'\ncommand=['sh','-c','cat h.txt > seen']\ninputs={i='h.txt'}\n\
          outputs={s={file='seen',keep=true}}\n",
     );
-    sandbox.starling(&["run", "--nodes", "1", "--slots", "1", "-o", "out", "w.toml"]).ok();
+    sandbox.starling(&["run", "--nodes", "1", "--slots", "1", "--output", "out", "w.toml"]).ok();
     assert_eq!(fs::read_to_string(sandbox.path("h.txt")).expect("it stays"), "old\n");
     for kept in ["out/h.txt", "out/seen"] {
         assert_eq!(fs::read_to_string(sandbox.path(kept)).expect("it was kept"), "old\nnew\n");
@@ -149,6 +149,6 @@ fn a_reader_of_an_empty_pattern_has_no_files() {
          [[task]]\nname='r'\ncommand=['sh','-c','echo $# > n','sh','{in:p}']\n\
          inputs={p='q-*.txt'}\noutputs={n={file='n',keep=true}}\n",
     );
-    sandbox.starling(&["run", "--nodes", "1", "--slots", "1", "-o", "out", "w.toml"]).ok();
+    sandbox.starling(&["run", "--nodes", "1", "--slots", "1", "--output", "out", "w.toml"]).ok();
     assert_eq!(fs::read_to_string(sandbox.path("out/n")).expect("it was kept"), "0\n");
 }
