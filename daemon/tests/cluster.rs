@@ -214,7 +214,7 @@ async fn a_node_that_is_up_is_not_removed_on_demand() {
     assert!(answer.error.unwrap().text.contains("down or never started"));
     let slow = wire::map_command::Body::SetSlow(wire::SetSlow::default());
     let answer = session.ask(Ask::Propose(wire::MapCommand { body: Some(slow) })).await;
-    assert!(answer.error.unwrap().text.contains("joins, leaves or is removed"));
+    assert!(answer.error.unwrap().text.contains("join, leave and remove"));
     nodes.iter().for_each(NodeHandle::request_stop);
     for node in nodes {
         node.join().unwrap();
