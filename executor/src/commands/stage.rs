@@ -158,11 +158,11 @@ fn build(
     Ok((Ready { outputs: output_files, inputs, guards }, start))
 }
 
-/// The declared inputs without a file. An output pattern of another task has matched none.
+/// The declared inputs without a file: output patterns of other tasks that have matched none.
 fn without_files(launch: &Launch, inputs: &[Named]) -> Vec<String> {
-    let declared = launch.spec.inputs.iter().map(|declared| &declared.key);
-    let empty = declared.filter(|key| !inputs.iter().any(|named| named.key == **key));
-    empty.cloned().collect()
+    let patterns = launch.spec.inputs.iter().filter(|input| input.form() == OutputForm::Files);
+    let keys = patterns.map(|declared| &declared.key);
+    keys.filter(|key| !inputs.iter().any(|named| named.key == **key)).cloned().collect()
 }
 
 /// The program and its arguments. In the text of a script, files of the attempt's directory have

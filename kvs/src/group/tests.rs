@@ -406,7 +406,7 @@ fn another_disk_of_a_voter_counts_once_it_has_lost_its_vote() {
 /// Of two founders, node 0 is the only voter. It elects itself after it has lost its disk, although
 /// the others had committed more without it.
 #[test]
-fn a_leader_of_itself_retires_for_an_agreement_of_others() {
+fn a_sole_voter_that_leads_retires_for_an_agreement_of_others() {
     let map = Arc::new(crate::make_replicated_map(1, 2, 2, 1));
     assert_eq!(map.voters, [0]);
     let start = Start { me: NodeId(0), seed: 1, map: Arc::clone(&map), blank: false };

@@ -46,7 +46,7 @@ pub(crate) struct Acked {
     pub(crate) read: BTreeMap<(usize, PartitionId), Position>,
     /// The last positions of replicas that their nodes have removed, because the map no longer
     /// lists them.
-    pub(crate) drop_object: BTreeMap<(usize, PartitionId), Position>,
+    pub(crate) removed_at: BTreeMap<(usize, PartitionId), Position>,
     pub(crate) histories: Histories,
 }
 

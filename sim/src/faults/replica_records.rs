@@ -198,7 +198,7 @@ impl World {
     pub(crate) fn note_emptied(&mut self, index: usize, partition: PartitionId) {
         let state = self.machines[index].disk.durable_copy(partition);
         if state.is_whole {
-            self.acked.drop_object.insert((index, partition), state.position);
+            self.acked.removed_at.insert((index, partition), state.position);
         }
     }
 
@@ -208,7 +208,7 @@ impl World {
         let Written { partition, position, .. } = written;
         let has = |&(index, machine): &(usize, &Machine)| {
             let state = machine.disk.durable_copy(partition);
-            let had = self.acked.drop_object.get(&(index, partition));
+            let had = self.acked.removed_at.get(&(index, partition));
             (state.position >= position && state.is_whole)
                 || had.is_some_and(|had| *had >= position)
         };
