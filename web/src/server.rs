@@ -161,6 +161,8 @@ async fn record(State(server): Server, Path(job): Path<String>, headers: HeaderM
     answer(&server, Question::Record { job }, &headers).await
 }
 
+const FILTER_HINT: &str = "its parts are state, kind, name and skip";
+
 async fn tasks(
     State(server): Server,
     Path(job): Path<String>,
@@ -169,7 +171,7 @@ async fn tasks(
 ) -> Response {
     match Query::<TaskFilter>::try_from_uri(&uri) {
         Ok(Query(filter)) => answer(&server, Question::Tasks { job, filter }, &headers).await,
-        Err(_) => problem(StatusCode::BAD_REQUEST, "the selection of tasks is wrong", None),
+        Err(_) => problem(StatusCode::BAD_REQUEST, "the selection of tasks is wrong", Some(FILTER_HINT)),
     }
 }
 
@@ -182,6 +184,7 @@ async fn task(
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Stream {
     #[serde(default)]
     stream: String,

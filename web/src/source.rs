@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 /// A selection of the tasks of a job.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct TaskFilter {
     /// The word of a state; empty: all.
     pub state: String,

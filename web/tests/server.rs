@@ -188,7 +188,9 @@ fn questions_have_the_parts_of_the_address() {
     assert!(asked("/api/v1/jobs/3/tasks/7.4/output?stream=stderr").contains("stderr: true"));
     assert!(asked("/api/v1/jobs/3/tasks/7.4/output").contains("stderr: false"));
     assert_eq!(get(at, "/api/v1/jobs/3/tasks?skip=x", &[&bearer()]).status, 400);
+    assert_eq!(get(at, "/api/v1/jobs/3/tasks?limit=5", &[&bearer()]).status, 400);
     assert_eq!(get(at, "/api/v1/jobs/3/tasks/1/output?stream=no", &[&bearer()]).status, 400);
+    assert_eq!(get(at, "/api/v1/jobs/3/tasks/1/output?stderr=true", &[&bearer()]).status, 400);
     let absent = get(at, "/api/v1/jobs/9/report", &[&bearer()]);
     assert_eq!(absent.status, 404);
     assert_eq!(absent.text(), r#"{"error":"job 9 is not known","hint":"see the list"}"#);

@@ -68,6 +68,10 @@ struct Compared<'r> {
 
 pub(crate) fn run(context: &Context, args: &ReportArgs) -> Done {
     let form = form(context, args)?;
+    if args.against.is_some() && matches!(form, Form::Csv | Form::Record) {
+        return Err(Failure::usage("a table of attempts and a run record have no comparison")
+            .hint("use --text, --json or a page with --against"));
+    }
     let record = read(context, &args.source)?;
     let against = args.against.as_deref().map(|it| other(context, it)).transpose()?;
     let report = Report::of(&record);

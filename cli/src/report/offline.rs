@@ -80,11 +80,14 @@ pub(crate) fn paths(from: &Path) -> Result<Vec<PathBuf>, Failure> {
 
 /// Calls `see` with each record that a selector means. The number of a job is that in its record;
 /// `last` is the newest record. One record at a time is in memory.
+///
+/// Among several records, one that cannot be read costs itself alone. It is named, and the exit
+/// code says that the answer is not whole.
 fn each(
     from: &Path,
     jobs: &Selector,
     mut see: impl FnMut(&Path, Record) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+) -> Done {
     let mut paths = paths(from)?;
     if *jobs == Selector::Last {
         paths.drain(..paths.len() - 1);
@@ -93,9 +96,17 @@ fn each(
         let text = format!("{}: more than {RECORDS_MAX} run records", from.display());
         return Err(Failure::refused(text).hint("name one of them"));
     }
-    let mut is_found = false;
+    let (is_alone, mut is_found, mut exit) = (paths.len() == 1, false, Exit::Ok);
     for path in paths {
-        let record = files::read(&path)?;
+        let record = match files::read(&path) {
+            Ok(record) => record,
+            Err(failure) if is_alone => return Err(failure),
+            Err(failure) => {
+                say(&format!("warning: {}", failure.message));
+                exit = Exit::Refused;
+                continue;
+            }
+        };
         let number: Option<u64> = record.meta.job.trim_start_matches('j').parse().ok();
         let is_meant = match (jobs, number) {
             (Selector::All | Selector::Last, _) => true,
@@ -111,7 +122,7 @@ fn each(
         return Err(Failure::refused(format!("{}: no record of such a job", from.display()))
             .hint("'starling job list --from' shows the jobs"));
     }
-    Ok(())
+    Ok(exit)
 }
 
 /// The only record that a selector means.
@@ -156,14 +167,14 @@ fn tell_missing(record: &Record) {
 
 pub(crate) fn job_list(context: &Context, from: &Path, jobs: &Selector) -> Done {
     let mut rows = Vec::new();
-    each(from, jobs, |path, record| {
+    let exit = each(from, jobs, |path, record| {
         rows.push(row(path, &record));
         Ok(())
     })?;
     let jobs = rows;
     if context.output.json {
         context.output.json(&JobList { jobs })?;
-        return Ok(Exit::Ok);
+        return Ok(exit);
     }
     let cells = |row: &JobRow| {
         let took = row.ended_s.map(|ended| units::seconds((ended - row.submitted_s).max(0.0)));
@@ -182,7 +193,7 @@ pub(crate) fn job_list(context: &Context, from: &Path, jobs: &Selector) -> Done 
     let rows: Vec<_> = jobs.iter().map(cells).collect();
     let header = ["job", "name", "state", "tasks", "done", "failed", "skipped", "time", "record"];
     context.output.table(&header, &rows)?;
-    Ok(Exit::Ok)
+    Ok(exit)
 }
 
 pub(crate) fn job_info(context: &Context, from: &Path, jobs: &Selector) -> Done {
@@ -201,8 +212,7 @@ pub(crate) fn job_info(context: &Context, from: &Path, jobs: &Selector) -> Done 
             }
             _ => context.output.json_with_schema(&report),
         }
-    })?;
-    Ok(Exit::Ok)
+    })
 }
 
 /// The tasks of a record, as a home would send them.

@@ -46,6 +46,9 @@ pub struct Report<'r> {
     pub origin_ns: u64,
     /// From the submission to the end.
     pub makespan_s: f64,
+    /// As the client measured it, from its first byte to the last end that it was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_makespan_s: Option<f64>,
     /// Busy slot time over all slot time; attempts that failed are busy too.
     pub utilization: f64,
     pub busy_s: f64,
@@ -170,6 +173,7 @@ impl<'r> Report<'r> {
             slots,
             origin_ns: meta.origin_ns,
             makespan_s,
+            client_makespan_s: meta.report["makespan_s"].as_f64(),
             utilization: ratio(seconds(view.work.busy_us), slots as f64 * makespan_s),
             busy_s: seconds(view.work.busy_us),
             lost_s: seconds(view.work.lost_us),
