@@ -77,8 +77,11 @@ impl Scheduler {
                 None => answer.unknown.push(local),
                 Some(State::Ended(_)) => answer.ended += 1,
                 Some(State::Waiting | State::Ready) => {
+                    // A done task that runs again stays done; the tasks that wait for it end.
+                    let stays_done = self.home.ledger.has_earlier_end(task);
                     self.home.ledger.give_up(now, task, End::Cancelled, &cancel.by, out);
-                    answer.cancelled += 1;
+                    answer.ended += u64::from(stays_done);
+                    answer.cancelled += u64::from(!stays_done);
                 }
             }
         }
