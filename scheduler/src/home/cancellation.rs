@@ -89,7 +89,7 @@ impl Scheduler {
     }
 
     fn remove_job(&mut self, now: Time, job: JobId, round: u32, out: &mut Out) {
-        if !self.home.ledger.begin_removal(job, round, out) {
+        if !self.home.ledger.begin_removal(now, job, round, out) {
             return;
         }
         // Tasks that run or are staged here end at once.
