@@ -26,7 +26,7 @@ fn no_job_ends_with_bytes_of_two_attempts() {
 }
 
 #[test]
-fn what_was_done_stays_done_although_it_runs_again_in_vain() {
+fn what_was_done_stays_done_although_its_further_run_fails() {
     let _ = marks::take();
     let mut failed = 0;
     for seed in 1..=SEEDS {
@@ -41,6 +41,6 @@ fn what_was_done_stays_done_although_it_runs_again_in_vain() {
     let gone = marks::take();
     let times = |mark: Mark| u64::from(gone[mark as usize]);
     assert_eq!(times(Mark::ReaderRecalled), 0, "a reader of fetched results runs again");
-    assert!(times(Mark::EarlierEndCounts) > SEEDS, "tasks seldom run again in vain");
+    assert!(times(Mark::EarlierEndCounts) > SEEDS, "tasks seldom run again without a result");
     assert!(failed > SEEDS / 2, "tasks seldom wait for lost outputs: {failed}");
 }

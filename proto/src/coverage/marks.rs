@@ -82,7 +82,7 @@ marks! {
     CrashCounted "a node dies while it runs a command",
     CrashLimitReached "a command fails because too many nodes died while they ran it",
     StallNamed "a job without progress is reported",
-    EarlierEndCounts "a task that was done runs again in vain, and stays done",
+    EarlierEndCounts "a task that was done runs again without a result, and stays done",
 }
 
 thread_local! {

@@ -104,7 +104,7 @@ pub(crate) fn on_end(job: &ExpectedJob) -> Verdict {
             (true, KIND_MENDED) if job.announced_round() == 0 => end == End::Failed,
             (true, KIND_FLAKY) => matches!(end, End::Done | End::Failed),
             (true, KIND_POISON) => end == End::Failed,
-            // It was done, and ran again in vain: its earlier end counts.
+            // It was done, and ran again without a result: its earlier end counts.
             (true, _) if task.failed_by_crashes && stays => {
                 matches!(end, End::Done | End::Failed)
             }
@@ -129,8 +129,8 @@ pub(crate) fn on_end(job: &ExpectedJob) -> Verdict {
     Ok(())
 }
 
-/// Whether the task may have run again in vain, so that the tasks that wait for its lost outputs
-/// fail.
+/// Whether the task may have run again without a result. Then the tasks that wait for its lost
+/// outputs fail.
 fn may_refuse(job: &ExpectedJob, local: LocalId, task: &ExpectedTask) -> bool {
     let may_fail = task.failed_by_crashes || task.kind == KIND_FLAKY;
     has_been_done(task) && (may_fail || task.differs && is_used(job, local))

@@ -126,7 +126,7 @@ pub(crate) fn recalls_are_late(mutant: Option<Mutant>) -> Result<(), Violation> 
     (1..=LATE_SEEDS).try_for_each(|seed| recalled_again(seed, mutant).map(drop))
 }
 
-/// Tasks that were done run again in vain.
+/// Tasks that were done run again without a result.
 pub(crate) fn fetched_outputs_are_made_again(mutant: Option<Mutant>) -> Result<(), Violation> {
     (1..=SEEDS).try_for_each(|seed| fetched_and_made_again(seed, mutant).map(drop))
 }

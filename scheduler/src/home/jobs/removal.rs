@@ -1,9 +1,9 @@
 //! Cancelled jobs at their home: it informs the homes of the tasks, and waits for all of them.
 //!
 //! A done task may run again because its output is lost. If the job is cancelled before the task's
-//! home has reported that, the last counts of its part are out of date. So a cancelled job ends only
-//! when each part has reported with the knowledge that the job is cancelled. From then on the part
-//! counts no task as done.
+//! home has reported that, the last counts of its part are out of date. So a cancelled job ends
+//! only when each part has reported with the knowledge that the job is cancelled. From then on the
+//! part counts no further attempt.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ impl Job {
         self.state.phase() == wire::JobPhase::JobCancelled
     }
 
-    /// Notes whether the home that sent the latest counts of a part knows that the job is cancelled.
+    /// Notes whether the home that sent the latest counts of a part knows of the cancellation.
     pub(super) fn note_removal(&mut self, partition: u32, knows: bool) {
         match knows {
             true => self.removed_at.insert(partition),

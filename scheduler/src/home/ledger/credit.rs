@@ -42,7 +42,8 @@ pub(crate) struct Delivery {
     /// outputs. The next attempt may make other bytes, and there would be no checksums to compare.
     checked: bool,
     round: u32,
-    /// The parent ran again in vain: only tasks that wait for its lost outputs are concerned.
+    /// The parent ran again without a result. Only tasks that wait for its lost outputs are
+    /// concerned.
     refusal: Option<Box<Refusal>>,
 }
 
@@ -69,7 +70,7 @@ impl Delivery {
             refusal: None,
         }
     }
-    /// The parent ran again in vain.
+    /// The parent ran again without a result.
     pub(super) fn refusing(self, refusal: Refusal) -> Self {
         Self { refusal: Some(Box::new(refusal)), ..self }
     }

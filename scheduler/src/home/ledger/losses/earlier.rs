@@ -15,8 +15,8 @@ use crate::home::ledger::records::State;
 use crate::home::ledger::{End, Ending, Ledger};
 use crate::output::Out;
 
-/// The earlier ends of tasks that run again. A recall removes the end of a reader: it rests on bytes
-/// that may not count any more.
+/// The earlier ends of tasks that run again. A recall removes the end of a reader: it rests on
+/// bytes that may not count any more.
 #[derive(Debug, Default)]
 pub(in crate::home::ledger) struct EarlierEnds(BTreeMap<TaskId, EarlierEnd>);
 
