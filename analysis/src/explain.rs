@@ -249,7 +249,7 @@ fn trouble(event: &Event) -> String {
             "the reconciler found that a parent's completion had not reached it".into()
         }
         Event::Stale { attempt, .. } => {
-            format!("the completion of attempt {attempt} did not count: a later one was current")
+            format!("the completion of attempt {attempt} did not count: another attempt does")
         }
         Event::CrashCounted { attempt, node, incarnation, count, .. } => format!(
             "attempt {attempt} died with incarnation {incarnation} of {}, or with the process that \

@@ -58,6 +58,8 @@ proto::mutants! {
         EndReportedBeforeCopy "kept-alone",
         /// A restarted node does not ask whether other nodes have the outputs that it keeps.
         FoundOutputsUnchecked "found-alone",
+        /// A done task that runs again without a result is not done any more.
+        EarlierEndLost "earlier-end-lost",
         /// A home that loads records has forgotten how much tasks have printed.
         CapturedForgotten "captured-forgotten",
     }

@@ -66,7 +66,7 @@ marks! {
     CompletionStale "a stale attempt ends",
     CreditRepeated "a credit arrives a second time",
     OtherBytes "a task that runs again makes other bytes than before",
-    OtherBytesUsed "a task fails because other bytes of it were already used",
+    OtherBytesUsed "other bytes of a task that ran again were already used",
     ReaderRecalled "a task that had ended runs again because it read other bytes",
     InputsLost "an attempt finds no source of its inputs",
     JobRetried "the tasks of an ended job that are not done run again",
@@ -82,6 +82,7 @@ marks! {
     CrashCounted "a node dies while it runs a command",
     CrashLimitReached "a command fails because too many nodes died while they ran it",
     StallNamed "a job without progress is reported",
+    EarlierEndCounts "a task that was done runs again without a result, and stays done",
 }
 
 thread_local! {

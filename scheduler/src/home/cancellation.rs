@@ -77,8 +77,11 @@ impl Scheduler {
                 None => answer.unknown.push(local),
                 Some(State::Ended(_)) => answer.ended += 1,
                 Some(State::Waiting | State::Ready) => {
+                    // A done task that runs again stays done; the tasks that wait for it end.
+                    let stays_done = self.home.ledger.has_earlier_end(task);
                     self.home.ledger.give_up(now, task, End::Cancelled, &cancel.by, out);
-                    answer.cancelled += 1;
+                    answer.ended += u64::from(stays_done);
+                    answer.cancelled += u64::from(!stays_done);
                 }
             }
         }
@@ -86,7 +89,7 @@ impl Scheduler {
     }
 
     fn remove_job(&mut self, now: Time, job: JobId, round: u32, out: &mut Out) {
-        if !self.home.ledger.begin_removal(job, round, out) {
+        if !self.home.ledger.begin_removal(now, job, round, out) {
             return;
         }
         // Tasks that run or are staged here end at once.

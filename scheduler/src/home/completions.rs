@@ -99,6 +99,9 @@ impl Scheduler {
         } else if failed && checked != Checked::Used && self.home.ledger.try_again(task, out) {
             return;
         }
+        if failed && checked != Checked::Used && self.home.ledger.has_earlier_end(task) {
+            completion.error = self.home.failed_again(task, completion);
+        }
         let end = if failed { End::Failed } else { End::Done };
         self.estimate(task, from, completion, failed);
         if failed {

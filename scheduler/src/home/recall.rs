@@ -19,6 +19,16 @@ impl Home {
              more --replicas"
         )
     }
+
+    /// The reason for tasks that wait for a lost output of this one.
+    pub(crate) fn failed_again(&self, task: TaskId, completion: &wire::Completion) -> String {
+        let (name, code) = (self.ledger.name(task), completion.exit_code);
+        let why = match completion.error.as_str() {
+            "" => format!("exit code {code}"),
+            error => error.to_owned(),
+        };
+        format!("an input is lost; task '{name}' ran again to make it, and failed: {why}")
+    }
 }
 
 impl Scheduler {

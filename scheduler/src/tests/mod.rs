@@ -17,6 +17,7 @@ mod pause_tests;
 mod placement_tests;
 mod recall_tests;
 mod reconcile_tests;
+mod removal_tests;
 mod resources_tests;
 mod resting_tests;
 mod staging_tests;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proto::wire::message::Body;
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
-use crate::home::ledger::State;
+use crate::home::ledger::{End, State};
 use crate::output::Out;
 use crate::tests::staging_tests::scheduler;
 use crate::tests::test_nodes;
@@ -225,4 +225,159 @@ fn a_done_parent_answers_a_request_for_a_recalled_input() {
     };
     assert_eq!(answers(vec![LedgerRecord::End(end)]), [(NodeId(1), false, FIRST.0)]);
     assert_eq!(answers(Vec::new()), [], "its credit is sent when it ends");
+}
+
+/// The parent was done by the first attempt, and its output is lost: it runs again.
+fn running_again(out: &mut Out) -> (Scheduler, Attempt) {
+    let detail = wire::EndDetail {
+        index: 0,
+        output_sizes: vec![10],
+        output_sums: vec![1],
+        ..Default::default()
+    };
+    let end = wire::EndRecord {
+        index: vec![0],
+        attempt: vec![FIRST.0],
+        verdict: vec![wire::Verdict::Done as u32],
+        node: vec![0],
+        details: vec![detail],
+        ..Default::default()
+    };
+    let mut home = home_of(parent(), vec![LedgerRecord::End(end)], out);
+    let ask = wire::CreditRequest {
+        job: 1,
+        parent: parent().local.0,
+        child: child().local.0,
+        lost_attempt: FIRST.0,
+        ..Default::default()
+    };
+    let query = Body::CreditQuery(wire::CreditQuery { requests: vec![ask] });
+    home.on_message(Time(1), PARENTS[0], query, out);
+    home.settle(Time(1), out);
+    let cell = home.home.ledger.cell(parent()).expect("it is in memory");
+    assert_eq!(cell.state(), State::Ready, "it runs again");
+    let attempt = cell.attempt();
+    *out = Out::default();
+    (home, attempt)
+}
+
+fn ends_again(home: &mut Scheduler, completion: wire::Completion, out: &mut Out) {
+    let (job, local) = (parent().job.0, parent().local.0);
+    let mut completion = wire::Completion { job, local, ..completion };
+    home.complete(Time(2), NodeId(0), &mut completion, out);
+    home.settle(Time(2), out);
+}
+
+fn refusals(out: &Out) -> Vec<(NodeId, u64, String)> {
+    let credits = out.reliable.iter().filter_map(|(to, body)| match body {
+        Body::Credits(credits) => Some((*to, &credits.credits[0])),
+        _ => None,
+    });
+    let refusing = credits.filter(|(_, credit)| credit.refuses);
+    refusing.map(|(to, credit)| (to, credit.attempt, credit.error.clone())).collect()
+}
+
+/// A client has fetched results, and the second attempt made other bytes.
+#[test]
+fn a_task_with_used_results_stays_done_and_only_its_waiting_readers_fail() {
+    let mut out = Out::default();
+    let (mut home, attempt) = running_again(&mut out);
+    let completion = wire::Completion {
+        attempt: attempt.0,
+        output_sizes: vec![10],
+        output_sums: vec![2],
+        ..Default::default()
+    };
+    ends_again(&mut home, completion, &mut out);
+    assert_eq!(home.home.ledger.state(parent()), Some(State::Ready), "its end is held back");
+    let answer = wire::Recalled {
+        job: 1,
+        parent: parent().local.0,
+        attempt: attempt.0,
+        partition: parent().partition().0,
+        used: true,
+        counted: true,
+        readers: false,
+    };
+    home.on_recalled(Time(3), answer, &mut out);
+    home.settle(Time(3), &mut out);
+    assert_eq!(home.home.ledger.state(parent()), Some(State::Ended(End::Done)));
+    assert_eq!(home.home.ledger.cell(parent()).expect("in memory").attempt(), FIRST);
+    assert!(out.facts.ends.is_empty(), "the log has its end");
+    let refusals = refusals(&out);
+    assert_eq!(refusals.len(), 1);
+    assert_eq!((refusals[0].0, refusals[0].1), (PARENTS[0], FIRST.0));
+    assert!(refusals[0].2.contains("is not deterministic"), "{refusals:?}");
+}
+
+#[test]
+fn a_done_task_stays_done_if_its_further_run_fails_or_is_cancelled() {
+    let mut out = Out::default();
+    let (mut home, attempt) = running_again(&mut out);
+    let failed = wire::Completion {
+        attempt: attempt.0,
+        verdict: wire::Verdict::Failed as i32,
+        exit_code: 7,
+        ..Default::default()
+    };
+    ends_again(&mut home, failed, &mut out);
+    assert_eq!(home.home.ledger.state(parent()), Some(State::Ended(End::Done)));
+    assert!(refusals(&out)[0].2.ends_with("and failed: exit code 7"), "{:?}", refusals(&out));
+
+    let mut out = Out::default();
+    let (mut home, _) = running_again(&mut out);
+    let cancel = wire::Cancel { job: 1, locals: vec![parent().local.0], ..Default::default() };
+    let answer = home.on_cancel(Time(2), &cancel, &mut out);
+    home.settle(Time(2), &mut out);
+    assert_eq!((answer.ended, answer.cancelled), (1, 0));
+    assert_eq!(home.home.ledger.state(parent()), Some(State::Ended(End::Done)));
+    assert_eq!(refusals(&out).len(), 1, "its waiting reader is cancelled");
+}
+
+/// One reader has lost the output, and one has not received it yet.
+#[test]
+fn only_readers_that_lack_the_output_fail() {
+    let refusal = || {
+        let credit = wire::Credit {
+            verdict: wire::Verdict::Failed as i32,
+            refuses: true,
+            error: "other bytes".to_owned(),
+            ..credit(FIRST)
+        };
+        Body::Credits(wire::Credits { credits: vec![credit], reconciled: false })
+    };
+    let mut out = Out::default();
+    let mut home = home_of(child(), Vec::new(), &mut out);
+    home.on_message(Time(1), PARENTS[0], refusal(), &mut out);
+    home.settle(Time(1), &mut out);
+    assert_eq!(home.home.ledger.state(child()), Some(State::Ready), "the output exists");
+
+    home.on_message(Time(2), PARENTS[0], refusal(), &mut out);
+    home.settle(Time(2), &mut out);
+    assert_eq!(home.home.ledger.state(child()), Some(State::Ready), "it has the input");
+
+    let attempt = home.home.ledger.cell(child()).expect("in memory").attempt();
+    let lost = wire::Object {
+        job: 1,
+        task: parent().local.0,
+        attempt: FIRST.0,
+        output: 0,
+        size_bytes: 10,
+    };
+    let mut completion = wire::Completion {
+        job: 1,
+        local: child().local.0,
+        attempt: attempt.0,
+        verdict: wire::Verdict::Failed as i32,
+        lost_inputs: vec![lost],
+        ..Default::default()
+    };
+    home.complete(Time(3), NodeId(0), &mut completion, &mut out);
+    home.settle(Time(3), &mut out);
+    assert_eq!(home.home.ledger.state(child()), Some(State::Waiting), "it waits for the output");
+    home.on_message(Time(4), PARENTS[0], refusal(), &mut out);
+    home.settle(Time(4), &mut out);
+    assert_eq!(home.home.ledger.state(child()), Some(State::Ended(End::Failed)));
+    let record = out.facts.ends.values().next().expect("its end is written");
+    assert_eq!(record.details[0].error, "other bytes");
 }

@@ -5,7 +5,7 @@
 use proto::event::{End, RetryReason};
 use proto::{Attempt, NodeId, TaskId, Time};
 
-use super::{Jobs, Verdict, Violation, known, rounds};
+use super::{Jobs, Verdict, Violation, known, progress, rounds};
 use crate::state::expected::Commit;
 
 const NAME: &str = "once";
@@ -18,6 +18,7 @@ pub(crate) fn on_committed(
     end: End,
     node: NodeId,
 ) -> Verdict {
+    stays_done(jobs, task, attempt, end)?;
     let truth = known(jobs, NAME, task)?;
     if std::mem::take(&mut truth.reopened) {
         for commit in truth.commits.iter_mut().filter(|commit| !commit.undone) {
@@ -39,6 +40,27 @@ pub(crate) fn on_committed(
     let new = Commit { attempt, end, node, undone: false, made_again_by: None, at: now };
     truth.commits.push(new);
     Ok(())
+}
+
+/// A task that was done and runs again for its lost outputs stays done, whatever becomes of that
+/// run. Only one that has read other bytes than those that count may end otherwise.
+fn stays_done(jobs: &mut Jobs, task: TaskId, attempt: Attempt, end: End) -> Verdict {
+    let truth = known(jobs, NAME, task)?;
+    let Some(old) = truth.current().filter(|old| old.end == End::Done) else { return Ok(()) };
+    if end == End::Done || !truth.reopened {
+        return Ok(());
+    }
+    let job = &jobs[&task.job];
+    let differs = progress::has_ancestor(job, &job.tasks[&task.local], |_, it| it.differs);
+    if differs {
+        return Ok(());
+    }
+    let text = format!(
+        "{task} was done by attempt {}, ran again for its lost outputs, and is {end:?} by attempt \
+         {attempt}",
+        old.attempt
+    );
+    Err(Violation::new(NAME, text))
 }
 
 /// The home starts a further attempt. The task must be uncommitted, or must have read an output

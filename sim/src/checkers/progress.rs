@@ -95,20 +95,26 @@ pub(crate) fn on_end(job: &ExpectedJob) -> Verdict {
             && job.announced_round() > 0
             && has_been_done(task)
             && has_ancestor(job, task, |_, ancestor| ancestor.differs);
+        let stays = has_been_done(task);
+        let may_lack = || has_ancestor(job, task, |at, it| may_refuse(job, at, it));
         let right = match (all_done, task.kind.as_str()) {
             (false, _) if stays_done => matches!(end, End::Done | End::Skipped),
-            (false, _) => end == End::Skipped,
+            (false, _) => end == End::Skipped || end == End::Failed && may_lack(),
             (true, KIND_FAILING) => end == End::Failed,
             (true, KIND_MENDED) if job.announced_round() == 0 => end == End::Failed,
             (true, KIND_FLAKY) => matches!(end, End::Done | End::Failed),
             (true, KIND_POISON) => end == End::Failed,
-            (true, _) if task.failed_by_crashes => end == End::Failed,
-            // Its readers of an earlier round stay done, and those that have committed turns. If
-            // the rebuilt task makes other bytes, it fails.
-            (true, _) if task.differs && has_been_done(task) && is_used(job, local) => {
+            // It was done, and ran again without a result: its earlier end counts.
+            (true, _) if task.failed_by_crashes && stays => {
                 matches!(end, End::Done | End::Failed)
             }
-            (true, _) => end == End::Done,
+            (true, _) if task.failed_by_crashes => end == End::Failed,
+            // Its readers of an earlier round stay done, and those that have committed turns. If
+            // the rebuilt task makes other bytes, tasks that wait for its lost outputs fail.
+            (true, _) if stays && task.differs && is_used(job, local) => {
+                matches!(end, End::Done | End::Failed)
+            }
+            (true, _) => end == End::Done || end == End::Failed && may_lack(),
         };
         if !right {
             let text = format!(
@@ -123,10 +129,18 @@ pub(crate) fn on_end(job: &ExpectedJob) -> Verdict {
     Ok(())
 }
 
+/// Whether the task may have run again without a result. Then the tasks that wait for its lost
+/// outputs fail.
+fn may_refuse(job: &ExpectedJob, local: LocalId, task: &ExpectedTask) -> bool {
+    let may_fail = task.failed_by_crashes || task.kind == KIND_FLAKY;
+    has_been_done(task) && (may_fail || task.differs && is_used(job, local))
+}
+
 /// Whether readers of the task may not run again.
 fn is_used(job: &ExpectedJob, local: LocalId) -> bool {
     let spawning = |task: &&ExpectedTask| task.kind == KIND_SPAWNING && !task.launched.is_empty();
-    job.announced_round() > 0
+    job.fetched
+        || job.announced_round() > 0
         || job
             .tasks
             .values()
@@ -134,7 +148,7 @@ fn is_used(job: &ExpectedJob, local: LocalId) -> bool {
             .any(|task| has_ancestor(job, task, |it, _| it == local))
 }
 
-fn has_ancestor(
+pub(super) fn has_ancestor(
     job: &ExpectedJob,
     task: &ExpectedTask,
     is_wanted: impl Fn(LocalId, &ExpectedTask) -> bool,

@@ -589,6 +589,7 @@ fn client_plan(dice: &mut SimRng, faultless: bool, faults_for: Span) -> ClientPl
         cancels_early_permille: if faultless { 0 } else { 10 },
         asks_again: dice.below(3) as u32,
         retries: 0, // Drawn separately, so that later draws stay as they are.
+        fetches: false,
         forgets: false,
         open: None,
     }

@@ -41,7 +41,19 @@ fn draft(dice: &mut SimRng) -> Draft {
 pub fn made_again(seed: u64, mutant: Option<Mutant>) -> Result<World, Violation> {
     let options = WorldOptions::healthy(seed, NODES, 2);
     let crashes = Crashes { below: 5, apart: Span::from_secs(2) };
-    made_again_in(options, &crashes, mutant)
+    made_again_in(options, &crashes, ClientPlan::simple(), mutant)
+}
+
+/// As before, and the client fetches results at once: no reader may run again, and what was done
+/// stays done.
+///
+/// # Errors
+/// The violation.
+pub fn fetched_and_made_again(seed: u64, mutant: Option<Mutant>) -> Result<World, Violation> {
+    let options = WorldOptions::healthy(seed, NODES, 2);
+    let crashes = Crashes { below: 5, apart: Span::from_secs(2) };
+    let plan = ClientPlan { fetches: true, ..ClientPlan::simple() };
+    made_again_in(options, &crashes, plan, mutant)
 }
 
 /// Syncs take long and nodes crash often, so a home repeats recalls that are not answered yet. An
@@ -50,7 +62,7 @@ fn recalled_again(seed: u64, mutant: Option<Mutant>) -> Result<World, Violation>
     let mut options = WorldOptions::healthy(seed, NODES, 2);
     (options.sync_min, options.sync_max) = (Span::from_millis(50), Span::from_millis(600));
     let crashes = Crashes { below: 16, apart: Span::from_millis(900) };
-    made_again_in(options, &crashes, mutant)
+    made_again_in(options, &crashes, ClientPlan::simple(), mutant)
 }
 
 /// Crashes after each loss of a node.
@@ -64,6 +76,7 @@ struct Crashes {
 fn made_again_in(
     mut options: WorldOptions,
     crashes: &Crashes,
+    plan: ClientPlan,
     mutant: Option<Mutant>,
 ) -> Result<World, Violation> {
     let mut dice = SimRng::new(options.seed);
@@ -79,7 +92,7 @@ fn made_again_in(
     let mut submission = draft(&mut dice).submission(&mut dice, job, &homes);
     submission.commit.settings =
         Some(wire::JobSettings { real_data: true, ..wire::JobSettings::default() });
-    world.add_job(submission, ClientPlan::simple());
+    world.add_job(submission, plan);
     let lost = [dice.index(3), 3 + dice.index(3)];
     for lost in lost {
         world.run_for(dice.span(Span::from_secs(1), Span::from_secs(8)));
@@ -111,6 +124,11 @@ pub(crate) fn recalls_are_repeated(mutant: Option<Mutant>) -> Result<(), Violati
 /// See [`recalled_again`].
 pub(crate) fn recalls_are_late(mutant: Option<Mutant>) -> Result<(), Violation> {
     (1..=LATE_SEEDS).try_for_each(|seed| recalled_again(seed, mutant).map(drop))
+}
+
+/// Tasks that were done run again without a result.
+pub(crate) fn fetched_outputs_are_made_again(mutant: Option<Mutant>) -> Result<(), Violation> {
+    (1..=SEEDS).try_for_each(|seed| fetched_and_made_again(seed, mutant).map(drop))
 }
 
 /// The number of seeds that suffices for each bug.

@@ -72,7 +72,7 @@ impl Scenario {
 }
 
 /// All scenarios.
-pub const SCENARIOS: [Scenario; 26] = [
+pub const SCENARIOS: [Scenario; 27] = [
     Scenario::of_scheduler(
         scheduler::Mutant::GrantTwice,
         "a request is heard twice",
@@ -177,6 +177,11 @@ pub const SCENARIOS: [Scenario; 26] = [
         scheduler::Mutant::ReadersKept,
         "readers are recalled",
         bytes::outputs_are_made_again,
+    ),
+    Scenario::of_scheduler(
+        scheduler::Mutant::EarlierEndLost,
+        "fetched outputs are made again",
+        bytes::fetched_outputs_are_made_again,
     ),
     Scenario::of_scheduler(
         scheduler::Mutant::RecallForgotten,

@@ -148,6 +148,8 @@ pub(crate) struct ExpectedJob {
     pub summaries: BTreeMap<u32, (wire::JobSummary, u64)>,
     /// Its client requested that it is forgotten, and received the confirmation.
     pub may_be_forgotten: bool,
+    /// Its client fetches results while it runs: no reader may run again.
+    pub fetched: bool,
     pub is_forgotten: bool,
 }
 
@@ -218,6 +220,7 @@ impl ExpectedJob {
             told: None,
             summaries: BTreeMap::new(),
             may_be_forgotten: false,
+            fetched: false,
             is_forgotten: false,
         }
     }

@@ -83,4 +83,23 @@ fn what_was_fetched_is_not_replaced() {
     let waited = instance.starling(&["job", "wait", &job]).expect_code(1);
     let text = format!("{}{}", waited.stdout, waited.stderr);
     assert!(text.contains("task 'A' is not deterministic; its output"), "{text}");
+    // What was done stays done, and what was kept is there; only the waiting task failed.
+    let tasks = instance.json(&["task", "list", &job]);
+    let state = |name: &str| {
+        let rows = tasks["tasks"].as_array().expect("a list");
+        rows.iter().find(|row| row["name"] == name).expect("a task")["state"].clone()
+    };
+    assert_eq!(
+        ["A", "B", "below", "gate", "C"].map(state),
+        ["done", "done", "done", "done", "failed"]
+    );
+    let late = instance.sandbox().path("late");
+    instance.starling(&["job", "fetch", &job, "-o", &late.display().to_string()]);
+    for name in ["x", "b", "e"] {
+        assert_eq!(read(&late, name), read(&early, "x"), "{name}");
+    }
+    // The task that failed is the one that a retry runs, and it cannot be done any more.
+    let again = instance.starling(&["job", "retry", &job, "C", "--wait"]).expect_code(1);
+    let text = format!("{}{}", again.stdout, again.stderr);
+    assert!(text.contains("task 'A' is not deterministic; its output"), "{text}");
 }

@@ -2,6 +2,7 @@
 
 mod forget;
 pub(crate) mod open;
+mod removal;
 pub(crate) mod retention;
 mod rounds;
 mod spawned;
@@ -32,6 +33,8 @@ struct Job {
     state: wire::JobState,
     /// The latest report of each partition.
     counts: BTreeMap<u32, wire::PartitionCount>,
+    /// Partitions with a latest report that knows of the job's cancellation.
+    removed_at: BTreeSet<u32>,
     watchers: Vec<(ClientId, u64)>,
     /// The number of partitions that all watchers know.
     told_partitions: usize,
@@ -259,7 +262,7 @@ impl Jobs {
         }
         let round = job.round();
         for count in counts.partitions.into_iter().filter(|count| count.round == round) {
-            job.fold(count, self.mutant);
+            job.fold(count, counts.removing, self.mutant);
         }
         job.count_submitted();
         job.stall_detector.moved(now);
@@ -407,11 +410,11 @@ impl Jobs {
 
 impl Job {
     fn new(state: wire::JobState) -> Self {
-        let (counts, watchers) = (BTreeMap::new(), Vec::new());
         Self {
             state,
-            counts,
-            watchers,
+            counts: BTreeMap::new(),
+            removed_at: BTreeSet::new(),
+            watchers: Vec::new(),
             told_partitions: 0,
             stall_detector: StallDetector::default(),
             collections: BTreeMap::new(),
@@ -467,24 +470,6 @@ impl Job {
         }
     }
 
-    fn cancel_everywhere(&self, homes: &Homes, out: &mut Out) {
-        for home in self.homes(homes) {
-            self.cancel_at(home, out);
-        }
-    }
-    /// A home that received the cancellation before anything else of the job did not record it.
-    fn cancel_again_at(&self, home: NodeId, out: &mut Out) {
-        if self.state.phase() == wire::JobPhase::JobCancelled {
-            self.cancel_at(home, out);
-        }
-    }
-    /// That home has received the commit before.
-    fn cancel_at(&self, home: NodeId, out: &mut Out) {
-        let (job, round) = (self.state.job, self.round());
-        let cancel = wire::Cancel { job, round, ..Default::default() };
-        out.reliable.push((home, Body::Cancel(cancel)));
-    }
-
     fn dismiss_watchers(&mut self, partition: PartitionId, out: &mut Out) {
         for (client, id) in self.watchers.drain(..) {
             let error = Some(wrong_home(partition.0));
@@ -495,7 +480,7 @@ impl Job {
         }
     }
 
-    fn fold(&mut self, count: wire::PartitionCount, mutant: Option<Mutant>) {
+    fn fold(&mut self, count: wire::PartitionCount, removing: bool, mutant: Option<Mutant>) {
         let sum = self.state.sum.get_or_insert_default();
         let known = self.counts.entry(count.partition).or_default();
         if known.version >= count.version {
@@ -505,7 +490,9 @@ impl Job {
             subtract(sum, known);
         }
         add(sum, &count);
+        let partition = count.partition;
         *known = count;
+        self.note_removal(partition, removing);
     }
 
     fn end_if_complete(&mut self, now: Time, homes: &Homes, mutant: Option<Mutant>, out: &mut Out) {
@@ -517,6 +504,9 @@ impl Job {
             false => self.state.total + sum.spawned,
         };
         if (ended < total || self.may_grow()) && !lost {
+            return;
+        }
+        if !lost && self.is_cancelled() && !self.is_removed_everywhere() {
             return;
         }
         let end = match self.state.phase() {
@@ -539,6 +529,7 @@ impl Job {
         out.facts.jobs.insert(job, self.state.clone());
         out.events.push(Event::JobEnded { job, end });
         self.counts.clear();
+        self.removed_at.clear();
         if lost {
             self.cancel_everywhere(homes, out);
         }

@@ -111,6 +111,7 @@ impl Job {
         state.set_phase(wire::JobPhase::Running);
         state.settings.get_or_insert_default().round = retry.round;
         self.counts.clear();
+        self.removed_at.clear();
         self.stall_detector.moved(now);
     }
 

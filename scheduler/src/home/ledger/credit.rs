@@ -8,6 +8,7 @@ use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, LocalId, NodeId, ObjectId, PartitionId, TaskId, Time, wire};
 
+use super::losses::earlier::{Refusal, as_of_earlier_end};
 use super::losses::lineage::is_explicit;
 use super::records::{EdgeOut, End, State};
 use super::{Ledger, Part};
@@ -41,6 +42,9 @@ pub(crate) struct Delivery {
     /// outputs. The next attempt may make other bytes, and there would be no checksums to compare.
     checked: bool,
     round: u32,
+    /// The parent ran again without a result. Only tasks that wait for its lost outputs are
+    /// concerned.
+    refusal: Option<Box<Refusal>>,
 }
 
 impl Delivery {
@@ -52,9 +56,23 @@ impl Delivery {
         node: NodeId,
         round: u32,
     ) -> Self {
-        let (output_sizes, consumers) = (Vec::new(), Vec::new());
-        let (told, rebuilt, checked) = (0, false, false);
-        Self { parent, attempt, end, node, output_sizes, consumers, told, rebuilt, checked, round }
+        Self {
+            parent,
+            attempt,
+            end,
+            node,
+            output_sizes: Vec::new(),
+            consumers: Vec::new(),
+            told: 0,
+            rebuilt: false,
+            checked: false,
+            round,
+            refusal: None,
+        }
+    }
+    /// The parent ran again without a result.
+    pub(super) fn refusing(self, refusal: Refusal) -> Self {
+        Self { refusal: Some(Box::new(refusal)), ..self }
     }
     /// Moves the entry to this round, if the parent still has the same end. `state`: the parent's
     /// state, if the parent is concerned.
@@ -70,7 +88,7 @@ impl Delivery {
         self.parent.partition()
     }
     pub(super) fn credit(&self) -> wire::Credit {
-        wire::Credit {
+        let mut credit = wire::Credit {
             job: self.parent.job.0,
             parent: self.parent.local.0,
             attempt: self.attempt.0,
@@ -82,7 +100,11 @@ impl Delivery {
             checked: self.checked,
             round: self.round,
             ..Default::default()
+        };
+        if let Some(refusal) = &self.refusal {
+            refusal.write_into(&mut credit);
         }
+        credit
     }
 }
 
@@ -112,7 +134,7 @@ impl Ledger {
         self.deliveries.push_back(delivery);
     }
 
-    fn delivery_of(&mut self, parent: TaskId, changed: bool) -> Option<Delivery> {
+    pub(super) fn delivery_of(&mut self, parent: TaskId, changed: bool) -> Option<Delivery> {
         let index = parent.local.index();
         let part = self.part_mut(parent)?;
         let round = part.round;
@@ -321,7 +343,7 @@ impl Ledger {
         let task = TaskId { job: proto::JobId(credit.job), local: child };
         let Some(cell) = self.cell(task) else { return false };
         let has_ended = matches!(cell.state, State::Ended(_));
-        if slot >= cell.slots {
+        if slot >= cell.slots || credit.refuses && has_ended {
             return false;
         }
         if credit.verdict != wire::Verdict::Done as i32 {
@@ -329,6 +351,9 @@ impl Ledger {
             if credit.round < self.round(task) && !ignores_rounds {
                 mark(Mark::CreditOfEarlierRound);
                 return false; // The parent is not done yet in this round.
+            }
+            if credit.refuses {
+                return self.on_refusal(now, credit, (task, slot, output), out);
             }
             let was_done = self.empty_slot(task, slot);
             if has_ended {
@@ -554,12 +579,16 @@ fn record_credit(credit: &wire::Credit, child: LocalId, slot: u32, output: u32, 
         same && last.recalled.is_empty()
     };
     if !record.credits.last().is_some_and(same) {
+        let of_end = match credit.refuses {
+            true => as_of_earlier_end(credit),
+            false => credit.clone(),
+        };
         let bare = wire::Credit {
             child: Vec::new(),
             slot: Vec::new(),
             output: Vec::new(),
             recalled: Vec::new(),
-            ..credit.clone()
+            ..of_end
         };
         record.credits.push(bare);
     }

@@ -36,6 +36,7 @@ impl Ledger {
         self.early.retain(|(_, ask)| ask.job != job_id.0);
         self.ahead.retain(|ahead| ahead.child.job != job_id);
         self.recalls.forget_job(job_id);
+        self.recalls.earlier.forget_job(job_id);
         self.readers.forget_job(job_id);
     }
 }

@@ -94,7 +94,8 @@ pub(crate) struct Ledger {
     readers: ReaderCounts,
     /// Tasks that wait for lost inputs, or for the inputs of a further run.
     awaiting_lost_inputs: BTreeSet<TaskId>,
-    /// Ends that are held back until all readers of the earlier, different bytes are recalled.
+    /// Ends that are held back until all readers of the earlier, different bytes are recalled, and
+    /// the ends that tasks had before they ran again.
     recalls: Box<Recalls>,
     /// Requests of children in a later round than their parents here, with the children's homes.
     early: Vec<(NodeId, wire::CreditRequest)>,
@@ -366,7 +367,8 @@ impl Ledger {
         self.jobs.get(&task.job)?.specs.get(cell.spec as usize)
     }
 
-    /// Ends a task, once: records the end and queues the credits of its children.
+    /// Ends a task, once: records the end and queues the credits of its children. If it was done
+    /// before and does not end well now, its earlier end counts again instead.
     pub(crate) fn end(
         &mut self,
         now: Time,
@@ -376,6 +378,11 @@ impl Ledger {
         ending: Ending,
         out: &mut Out,
     ) {
+        if end == End::Done {
+            self.recalls.earlier.forget(task);
+        } else if self.count_earlier_end(now, task, end, &ending.error, out) {
+            return;
+        }
         let (index, changed) = (task.local.index(), ending.changed);
         let job = self.jobs.get(&task.job).expect("the task's job");
         let times = Times::new(job.submitted, ending.started, ending.finished);

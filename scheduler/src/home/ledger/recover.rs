@@ -192,6 +192,9 @@ impl Ledger {
         node: NodeId,
         detail: &wire::EndDetail,
     ) {
+        if self.has_earlier_end(task) {
+            return; // It stays done.
+        }
         let name = self.name(task);
         let Some(part) = self.part_mut(task) else { return };
         if part.count.failures.len() < proto::limits::FAILURES_KEPT_PER_PARTITION {

@@ -73,7 +73,13 @@ impl Ledger {
     /// The whole job is cancelled. Returns false if that was known, or if there is no such job
     /// here. The job's home sends the commit first, on the same link. But the commit may be parked
     /// until a partition is served; then the cancellation is remembered.
-    pub(crate) fn begin_removal(&mut self, job_id: JobId, round: u32, out: &mut Out) -> bool {
+    pub(crate) fn begin_removal(
+        &mut self,
+        now: Time,
+        job_id: JobId,
+        round: u32,
+        out: &mut Out,
+    ) -> bool {
         let Some(job) = self.jobs.get_mut(&job_id) else { return false };
         // A cancellation of a round that this node does not know yet is sent again.
         if job.ended || job.round() != round {
@@ -85,6 +91,8 @@ impl Ledger {
         for (partition, record) in job.visible_records() {
             out.facts.visible.insert((partition, job_id), record);
         }
+        // The job's home waits for this report of each part.
+        job.report_everything(now);
         out.events.push(Event::Removing { job: job_id });
         self.go_on_removing(job_id);
         true

@@ -357,6 +357,7 @@ impl Ledger {
         self.unreleased.retain(|(_, task)| task.partition() != partition);
         self.awaiting_lost_inputs.retain(|task| task.partition() != partition);
         self.recalls.forget_partition(partition);
+        self.recalls.earlier.forget_partition(partition);
         self.early.retain(|(_, ask)| LocalId(ask.parent).partition() != partition);
         self.readers.forget_partition(partition);
         self.ahead.retain(|ahead| ahead.child.partition() != partition);

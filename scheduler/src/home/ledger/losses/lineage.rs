@@ -293,6 +293,7 @@ impl Ledger {
         if parents != slots as usize {
             return self.refuse_rebuild(task, "its parents are not known", asks, from, out);
         }
+        self.keep_earlier_end(task);
         self.run_again(task, RetryReason::Rebuilt, homes, out);
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         job.report_soon(now, self.report_interval);

@@ -15,6 +15,7 @@ use proto::event::RetryReason;
 use proto::marks::{Mark, mark};
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, wire};
 
+use super::earlier::EarlierEnds;
 use super::lineage::{CreditAsks, send};
 use crate::Mutant;
 use crate::home::ledger::records::State;
@@ -43,6 +44,7 @@ pub(in crate::home::ledger) struct Recalls {
     pending: BTreeMap<TaskId, Pending>,
     /// While records are loaded: attempts that do not count any more.
     void: BTreeMap<TaskId, Attempt>,
+    pub(in crate::home::ledger) earlier: EarlierEnds,
 }
 
 impl Recalls {
@@ -232,6 +234,7 @@ impl Ledger {
             }
             State::Waiting | State::Ready if is_earlier || is_reopened => {
                 record_recall(task, slot, (parent, attempt), read_by, out);
+                self.recalls.earlier.forget(task);
                 self.take_back(task, slot);
                 self.awaiting_lost_inputs.insert(task);
                 self.replace_ready(task, RetryReason::InputReplaced, out);

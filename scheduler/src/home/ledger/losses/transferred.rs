@@ -25,6 +25,8 @@ impl Ledger {
             return true;
         };
         match cell.state {
+            // The task runs again, and this attempt counts if that run does not end well.
+            _ if self.may_count_again(task, attempt) => return false,
             _ if cell.attempt > attempt => transferred.outputs.clear(),
             State::Ended(End::Done) if cell.attempt == attempt && has_gone(cell.holder) => {
                 let part = self.part(task).expect("its task is there");

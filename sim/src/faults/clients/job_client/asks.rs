@@ -24,6 +24,10 @@ impl JobClient {
                 request::Body::WatchJob(wire::JobQuery { job: job.0, ..Default::default() })
             }
             Ask::Query => request::Body::Job(wire::JobQuery { job: job.0, ..Default::default() }),
+            Ask::Fetch => {
+                let query = wire::JobQuery { job: job.0, fetches: true, ..Default::default() };
+                request::Body::Job(query)
+            }
             Ask::Cancel | Ask::Forbid => {
                 let by = format!("client-{index}");
                 let staged = *ask == Ask::Forbid;

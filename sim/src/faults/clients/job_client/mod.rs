@@ -52,6 +52,8 @@ pub struct ClientPlan {
     pub asks_again: u32,
     /// The number of retries of its job while some tasks are not done.
     pub retries: u32,
+    /// True if the client fetches results of its running job.
+    pub fetches: bool,
     /// True if the client finally has its job forgotten.
     pub forgets: bool,
     /// Present if it opens its job and adds tasks while the job runs.
@@ -72,6 +74,7 @@ impl ClientPlan {
             cancels_early_permille: 0,
             asks_again: 0,
             retries: 0,
+            fetches: false,
             forgets: false,
             open: None,
         }
@@ -88,6 +91,8 @@ enum Ask {
     Release(Vec<LocalId>),
     Watch,
     Query,
+    /// A query before results are fetched.
+    Fetch,
     Cancel,
     /// Cancels the job before its commit.
     Forbid,
@@ -410,12 +415,12 @@ impl World {
                 self.judge(verdict);
             }
             // An answer may overtake answers about the previous round.
-            (Ask::Watch | Ask::Query, Some(response::Body::Job(state)))
+            (Ask::Watch | Ask::Query | Ask::Fetch, Some(response::Body::Job(state)))
                 if state.round() < self.clients.jobs[index].round => {}
             (Ask::Retry(round), Some(response::Body::Job(state))) => {
                 self.retried(index, round, &state);
             }
-            (ask @ (Ask::Watch | Ask::Query), Some(response::Body::Job(state))) => {
+            (ask @ (Ask::Watch | Ask::Query | Ask::Fetch), Some(response::Body::Job(state))) => {
                 let (asked_after, next) =
                     (self.is_asked_after(index, id), self.clients.next_request);
                 let verdict = past::on_reported(self.truth(index), &state, (id, next), asked_after);
@@ -513,6 +518,10 @@ impl World {
         let dies = client.plan.death == Death::Watching;
         self.truth(index).promise = SubmissionStage::Accepted;
         self.ask(index, Ask::Watch);
+        if self.clients.jobs[index].plan.fetches {
+            self.truth(index).fetched = true;
+            self.ask(index, Ask::Fetch);
+        }
         if let Some(after) = cancel {
             self.schedule(self.now + after, SimEvent::Wake { who: ExternalClient::Job(index) });
         }
