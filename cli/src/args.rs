@@ -42,6 +42,9 @@ pub(crate) enum Verb {
     Await(crate::inside::awaiting::AwaitArgs),
     /// Inside a task: make spawned tasks exist, and keep a state for another attempt
     Commit(crate::inside::commit::CommitArgs),
+    /// Inside a task: send events to other tasks of the job, and receive them
+    #[command(subcommand)]
+    Event(crate::inside::event::EventVerb),
     /// Inside a task on several nodes: run a command on another of its nodes
     Rsh(crate::inside::rsh::RshArgs),
     /// Variables of a job: values that its tasks share, inside a task or with --job

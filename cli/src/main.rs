@@ -126,6 +126,7 @@ fn dispatch(cli: Cli) -> Done {
         Verb::Spawn(args) => inside::spawn::run(context, &args),
         Verb::Await(args) => inside::awaiting::run(context, &args),
         Verb::Commit(args) => inside::commit::run(context, &args),
+        Verb::Event(verb) => inside::event::run(context, &verb),
         Verb::Rsh(args) => inside::rsh::run(&args),
         Verb::Var(verb) => inside::var::run(context, &verb),
         Verb::Job(verb) => job::run(context, &verb),

@@ -334,7 +334,7 @@ impl Door {
         }
     }
 
-    fn call(&self, body: Asked) -> Result<Answered, DoorError> {
+    pub(crate) fn call(&self, body: Asked) -> Result<Answered, DoorError> {
         let request = self.request(body)?;
         let answer = self.exchange(&request);
         let path = self.path.clone();

@@ -73,6 +73,7 @@ mod build;
 mod call;
 mod data;
 mod door;
+mod door_events;
 mod ends;
 mod error;
 mod info;
@@ -98,6 +99,7 @@ pub use door::{
     Awaited, DOOR_VARIABLE, Door, DoorError, DoorRefusal, OutputPiece, RemoteCommand, RemoteEnd,
     Spawn, SpawnedTasks, TaskRef,
 };
+pub use door_events::{EventPeer, TaskEvent};
 pub use ends::{EndsPosition, EndsWatch, TaskEnd};
 pub use error::ClientError;
 pub use info::{

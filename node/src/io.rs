@@ -33,6 +33,9 @@ pub enum Input {
         value: Box<wire::VarValue>,
         ticket: u64,
     },
+    /// An attempt that this node launched asks whether the mailbox of a task takes an event of this
+    /// size. The answer repeats `ticket`.
+    AskMailbox { task: TaskId, attempt: Attempt, to: wire::MailName, bytes: u32, ticket: u64 },
     /// The fetch with this number has ended; the error is one line.
     Fetched { object: ObjectId, number: u64, result: Result<(), FetchError> },
     /// Objects of an earlier incarnation that the shell found when it started.
@@ -115,6 +118,11 @@ pub enum Effect {
     VariableSet {
         ticket: u64,
         done: bool,
+    },
+    /// The answer to [`Input::AskMailbox`]: one line with the reason if the mailbox takes no event.
+    Mailbox {
+        ticket: u64,
+        refused: String,
     },
     Fetch(Fetch),
     /// Report `Input::Measured`.

@@ -80,7 +80,7 @@ pub struct Node {
 }
 
 /// An idle node is little more than this.
-const _: () = assert!(size_of::<Node>() <= 4624);
+const _: () = assert!(size_of::<Node>() <= 4656);
 
 /// The stored records contradict each other.
 #[derive(Debug, thiserror::Error)]
@@ -268,6 +268,10 @@ impl Node {
             Input::SetVariable { task, attempt, index, value, ticket } => {
                 let (by, out) = ((task, attempt), &mut self.out);
                 self.scheduler.on_set_variable(now, by, (index, *value), ticket, out);
+            }
+            Input::AskMailbox { task, attempt, to, bytes, ticket } => {
+                let (by, out) = ((task, attempt), &mut self.out);
+                self.scheduler.on_mail_asked(now, by, (to, bytes), ticket, out);
             }
             Input::Fetched { object, number, result } => {
                 self.scheduler.on_fetched(now, object, number, result, &mut self.out);

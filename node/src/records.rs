@@ -14,6 +14,7 @@ const END: u8 = 4;
 const HOLDER: u8 = 5;
 const START: u8 = 6;
 const TURN: u8 = 7;
+const MAIL: u8 = 8;
 // Kinds of records of a job at its home.
 const STATE: u8 = 0;
 const VARIABLE: u8 = 1;
@@ -46,6 +47,12 @@ pub(crate) fn write_facts(
     }
     for (&(place, index), record) in facts.turns.iter().flat_map(|turns| turns.iter()) {
         writes.push(put(place, TURN, index, record));
+    }
+    for (&(place, letter), record) in facts.mail.iter().flat_map(|mail| mail.iter()) {
+        writes.push(match record {
+            Some(record) => put(place, MAIL, letter, record),
+            None => drop_record(place, MAIL, letter),
+        });
     }
     for (&job, state) in &facts.jobs {
         let partition = kvs::job_partition(job, partitions);
@@ -116,7 +123,7 @@ pub(crate) fn read(record: &Record) -> Result<Loaded, String> {
             })
         }
         Some(keys::TASK) => {
-            let (job, kind, _) =
+            let (job, kind, index) =
                 keys::parse_job_record(&record.key).ok_or("a task record's key is malformed")?;
             let value = Bytes::copy_from_slice(&record.value);
             let loaded = match kind {
@@ -133,6 +140,10 @@ pub(crate) fn read(record: &Record) -> Result<Loaded, String> {
                 }
                 START => LedgerRecord::Start(wire::StartRecord::decode(value).map_err(malformed)?),
                 TURN => LedgerRecord::Turn(wire::TurnRecord::decode(value).map_err(malformed)?),
+                MAIL => {
+                    let record = wire::MailRecord::decode(value).map_err(malformed)?;
+                    LedgerRecord::Mail(index, record)
+                }
                 other => return Err(format!("a task record has the unknown kind {other}")),
             };
             Ok(Loaded::Ledger(job, loaded))

@@ -265,6 +265,10 @@ impl Node {
             let set = news.set.into_iter();
             effects.extend(set.map(|(ticket, done)| Effect::VariableSet { ticket, done }));
         }
+        if let Some(answers) = out.mailboxes.take() {
+            let answers = answers.into_iter();
+            effects.extend(answers.map(|(ticket, refused)| Effect::Mailbox { ticket, refused }));
+        }
         effects.extend(out.parts.drain(..).map(Effect::Part));
         let kills = out.kills.drain(..).map(|(task, attempt)| Effect::Kill { task, attempt });
         effects.extend(kills);

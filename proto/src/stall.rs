@@ -24,10 +24,12 @@ pub enum Stall {
     WaitsElsewhere = 8,
     /// All its tasks have ended, and the job has not.
     NotCounted = 9,
+    /// It waits for an event that no task of the job can send at present.
+    NoEvent = 10,
 }
 
 impl Stall {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NotPlaced,
         Self::NotHere,
         Self::NotStarted,
@@ -38,6 +40,7 @@ impl Stall {
         Self::NotTold,
         Self::WaitsElsewhere,
         Self::NotCounted,
+        Self::NoEvent,
     ];
     #[must_use]
     pub fn of_number(number: u64) -> Option<Self> {
@@ -57,6 +60,9 @@ impl Stall {
             Self::NotFetched => "an input cannot be fetched",
             Self::WaitsElsewhere => "it waits for a parent of another home",
             Self::NotCounted => "all tasks have ended and the job has not",
+            Self::NoEvent => {
+                "it waits for an event, and no task of the job runs that could send one"
+            }
         }
     }
 }

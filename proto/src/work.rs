@@ -208,6 +208,12 @@ pub struct Turn {
     pub state: Option<Vec<u8>>,
     /// Added to sums of the job.
     pub sums: Vec<wire::VarSum>,
+    /// Sent when the turn is committed.
+    pub events: Vec<wire::TurnEvent>,
+    /// The numbers of letters that the attempt has taken out of its mailbox.
+    pub consumed: Vec<u64>,
+    /// Of [`wire::TurnVerdict::TurnWait`] for an event.
+    pub mail_wait: Option<wire::MailWait>,
 }
 
 /// The answer to a turn. It comes once the turn is synced on its replicas.
@@ -233,6 +239,8 @@ pub struct TurnCommit {
     pub count: u32,
     /// Of a wait for tasks that have all ended: their ends. The attempt goes on.
     pub awaited: Option<Vec<wire::Awaited>>,
+    /// With `awaited`, of a wait for an event: the first that count; none: its time is over.
+    pub letters: Vec<wire::Letter>,
 }
 
 /// The captured bytes of an attempt's output.

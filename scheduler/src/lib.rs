@@ -36,7 +36,7 @@ pub use home::ledger::{ChunkError, LedgerRecord, RecordError};
 pub use home::requests::Request;
 pub use home::task_inventory::{Believed, Census, JobCount};
 pub use mutant::Mutant;
-pub use output::{Answer, Facts, Out, Place, Turns, VariableFacts, VariableNews};
+pub use output::{Answer, Facts, Mail, Out, Place, Turns, VariableFacts, VariableNews};
 pub use policy::{
     Adaptive, Assumptions, Candidate, Decision, Lengths, Located, Order, Policy, Tuning,
     TuningError, UNLIMITED_AGE, UNLIMITED_BYTES, decide, earliest, excess,

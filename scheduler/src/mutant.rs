@@ -92,6 +92,20 @@ proto::mutants! {
         VarForgottenOnTakeover "var-forgotten-on-takeover",
     }
 
+    /// Mutants of events between tasks.
+    OF_MAIL by Simulator {
+        /// The events of a fenced turn are sent as well.
+        EventBeforeCommit "event-before-commit",
+        /// A task reads an event before the turn that sent it is synced.
+        EventBeforeSync "event-before-sync",
+        /// A home stores the events of another one again if they are repeated.
+        EventTwice "event-twice",
+        /// A home does not look for an event when a task begins to wait for one.
+        EventLostOnSuspend "event-lost-on-suspend",
+        /// A home that restarts or takes over has forgotten the mailboxes.
+        MailForgottenOnTakeover "mail-forgotten-on-takeover",
+    }
+
     /// More mutants of turns. Each is found by a test of one home
     /// (`src/tests/turn_mutant_tests.rs` of this crate).
     OF_ONE_HOME by HomeTests {

@@ -13,6 +13,9 @@ pub type Place = (PartitionId, JobId);
 /// The changed turns of a step, by the index of the task.
 pub type Turns = BTreeMap<(Place, u64), wire::TurnRecord>;
 
+/// The changed letters of a step, by number; `None`: the record is removed.
+pub type Mail = BTreeMap<(Place, u64), Option<wire::MailRecord>>;
+
 /// All changes of this step that must become durable, by kind of record.
 #[derive(Debug, Default)]
 pub struct Facts {
@@ -25,6 +28,8 @@ pub struct Facts {
     pub starts: Option<Box<BTreeMap<Place, wire::StartRecord>>>,
     /// The last turns of tasks. Boxed as well.
     pub turns: Option<Box<Turns>>,
+    /// Letters between tasks. Boxed as well.
+    pub mail: Option<Box<Mail>>,
     /// Variables of jobs homed here, by index. Boxed as well.
     pub variables: Option<Box<VariableFacts>>,
     /// Records of jobs homed here.
@@ -47,6 +52,7 @@ impl Facts {
             && self.holders.is_empty()
             && self.starts.is_none()
             && self.turns.is_none()
+            && self.mail.is_none()
             && self.variables.is_none()
             && self.jobs.is_empty()
             && self.dropped_chunks.is_empty()
@@ -98,6 +104,8 @@ pub struct Out {
     pub goes_on: Option<Box<Vec<(TaskId, Attempt)>>>,
     /// Attempts with commands that get their signal. Boxed as well.
     pub notices: Option<Box<Vec<(TaskId, Attempt)>>>,
+    /// Answers to attempts that ask whether a mailbox takes an event, by ticket; empty: it does.
+    pub mailboxes: Option<Box<Vec<(u64, String)>>>,
     /// For attempts that run here. Boxed, because most nodes never have any.
     pub variables: Option<Box<VariableNews>>,
     pub events: Vec<Event>,

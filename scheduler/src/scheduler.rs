@@ -207,6 +207,11 @@ impl Scheduler {
             Body::AwaitQuery(query) => self.on_await_query(query, out),
             Body::AwaitReply(reply) => self.home.on_await_reply(&reply),
             Body::ChunksBorn(born) => self.on_chunks_born(from, &born),
+            Body::Letters(letters) => self.on_letters(now, letters, out),
+            Body::LettersKept(kept) => self.home.ledger.on_letters_kept(now, &kept, out),
+            Body::LettersSynced(synced) => self.on_letters_synced(from, &synced),
+            Body::MailQuery(query) => self.on_mail_query(from, &query, out),
+            Body::MailReply(reply) => self.on_mail_reply(reply, out),
             Body::RevokeAttempts(stale) => self.on_revoke_attempts(from, &stale.tasks, out),
             Body::Credits(credits) => self.home.on_credits(now, credits, out),
             Body::CreditQuery(query) => {
@@ -329,6 +334,7 @@ impl Scheduler {
     pub fn settle(&mut self, now: Time, out: &mut Out) {
         self.holder.set_now(now);
         self.home.ledger.await_births(out);
+        self.await_letters(out);
         self.home.ledger.release_due(now, STEP_TASKS_MAX);
         self.home.ledger.release_throttled();
         self.activate(now, out);
@@ -371,8 +377,10 @@ impl Scheduler {
         self.retry_fetches(now, out);
         self.expire_start_requests(now, out);
         self.ask_for_awaited(now, out);
+        self.tend_mail(now, out);
         self.tend_open_jobs(now, out);
         self.repeat_turns(now, out);
+        self.ask_mailboxes(now, out);
         self.repeat_variables(now, out);
         self.return_tasks_if_keeper(out);
         self.dispatch(now, out);

@@ -40,7 +40,7 @@ pub(crate) fn run(context: &Context, args: &CommitArgs) -> Done {
 }
 
 /// Reads a state, no further than its limit.
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let wrong = |error: std::io::Error| Failure::file(path, &error);
     let most = TURN_STATE_BYTES_MAX as u64 + 1;
     let mut bytes = Vec::new();

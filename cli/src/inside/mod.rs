@@ -1,8 +1,10 @@
-//! The verbs for commands inside a task: they make tasks, wait for them, and commit a state.
+//! The verbs for commands inside a task: they make tasks, wait for them, commit a state,
+//! and send and receive events.
 //! They reach the node by its local socket, not by the instance's directory.
 
 pub(crate) mod awaiting;
 pub(crate) mod commit;
+pub(crate) mod event;
 pub(crate) mod handles;
 pub(crate) mod rsh;
 pub(crate) mod spawn;

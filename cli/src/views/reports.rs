@@ -67,6 +67,12 @@ struct ReportWithFailures<'r> {
     open: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     held_bytes: Option<u64>,
+    /// Of a job whose tasks send each other events: those that came to mailboxes, and those whose
+    /// receiver was done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    events: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    events_dropped: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     variables: Vec<VariableRow>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -89,6 +95,8 @@ pub(crate) fn json(
     let is_of_open_job = state.openness() != Openness::ClosedGraph;
     let open = is_of_open_job.then(|| state.openness() == Openness::Open && state.ended_ns == 0);
     let held_bytes = is_of_open_job.then(|| jobs::counts(state).held_bytes);
+    let counts = jobs::counts(state);
+    let has_events = counts.events + counts.events_dropped > 0;
     let variables = state.variables.iter().map(|it| Variable::of_record(it).into()).collect();
     let told = ReportWithFailures {
         report,
@@ -99,6 +107,8 @@ pub(crate) fn json(
         results_dir,
         open,
         held_bytes,
+        events: has_events.then_some(counts.events),
+        events_dropped: has_events.then_some(counts.events_dropped),
         variables,
         past,
     };

@@ -129,6 +129,10 @@ pub struct Counts {
     pub local_bytes: u64,
     /// Bytes of outputs of an open job that stay until they are released.
     pub held_bytes: u64,
+    /// Events that came to mailboxes of tasks.
+    pub events: u64,
+    /// Events whose receiver was done.
+    pub events_dropped: u64,
 }
 
 impl Counts {
@@ -228,6 +232,8 @@ impl Counts {
             moved_bytes: sum.moved_bytes,
             local_bytes: sum.local_bytes,
             held_bytes: sum.held_bytes,
+            events: sum.events,
+            events_dropped: sum.events_dropped,
         }
     }
 }

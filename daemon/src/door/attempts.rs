@@ -30,6 +30,7 @@ use proto::work::{Outcome, Turn, TurnAnswer};
 use proto::{Attempt, TaskId, limits};
 use tokio::sync::oneshot;
 
+use crate::door::mail::{self, Mailbag};
 use crate::door::refusal::Refusal;
 use crate::door::token::Token;
 use crate::door::uncommitted::Children;
@@ -54,6 +55,23 @@ pub(crate) enum Accepted {
     Committed(u64),
     /// The awaited tasks have ended; in the order of the call.
     Awaited(Vec<wire::Awaited>),
+    /// An event, or none in time.
+    Received(Option<wire::Letter>),
+}
+
+/// The begin of a wait for an event.
+#[derive(Debug)]
+pub(crate) enum Receipt {
+    /// The node had it.
+    Letter(wire::Letter),
+    Waits(AttemptTurn, oneshot::Receiver<Answer>),
+}
+
+/// What a command waits for.
+#[derive(Debug)]
+enum Awaits {
+    Tasks(Vec<wire::TaskRef>),
+    Event,
 }
 
 /// What the node must do with the command of an attempt.
@@ -84,19 +102,17 @@ enum Phase {
         sender: oneshot::Sender<Answer>,
     },
     Waits {
-        awaits: Vec<wire::TaskRef>,
+        awaits: Awaits,
         sender: oneshot::Sender<Answer>,
     },
     /// The attempt is over for its home.
     Parked {
-        awaits: Vec<wire::TaskRef>,
+        awaits: Awaits,
         sender: oneshot::Sender<Answer>,
     },
-    /// It is the next attempt already, and gets the ends of the awaited tasks soon.
+    /// It is the next attempt already, and gets what it has waited for soon.
     Returns {
-        ended: Vec<wire::Awaited>,
-        /// The number of awaited tasks.
-        named: usize,
+        answer: Answer,
         sender: oneshot::Sender<Answer>,
     },
 }
@@ -112,6 +128,7 @@ struct Open {
     /// Added to sums with the next turn, and with the turn under way.
     sums: Vec<wire::VarSum>,
     leaving_sums: Vec<wire::VarSum>,
+    mail: Mailbag,
     /// The number of variables that its job declares.
     variables: u32,
     phase: Phase,
@@ -136,6 +153,8 @@ impl Attempts {
     ) {
         let children = resume.map(Children::after).unwrap_or_default();
         let seq = resume.map_or(0, |resume| resume.seq);
+        let mut mail = Mailbag::default();
+        mail.read(resume.map_or(&[], |resume| &resume.letters));
         self.remove(key);
         self.by_token.insert(token, key);
         let open = Open {
@@ -145,6 +164,7 @@ impl Attempts {
             leaving: wire::Spawned::default(),
             sums: Vec::new(),
             leaving_sums: Vec::new(),
+            mail,
             variables,
             phase: Phase::Runs,
         };
@@ -197,16 +217,70 @@ impl Attempts {
         token: Token,
         tasks: Vec<wire::TaskRef>,
     ) -> Result<(AttemptTurn, oneshot::Receiver<Answer>), Refusal> {
-        if self.parked.len() >= WAITING_COMMANDS_MAX {
-            let text = format!("{} commands await tasks on this node", self.parked.len());
-            return Err(Refusal::bad(text, "await fewer levels of tasks at once"));
-        }
+        self.check_waiting()?;
         let (key, open) = self.idle(token)?;
         let awaits = open.children.awaited(tasks)?;
         let (sender, receiver) = oneshot::channel();
         let turn = open.turn(TurnVerdict::TurnWait, awaits.clone(), None);
-        open.phase = Phase::Waits { awaits, sender };
+        open.phase = Phase::Waits { awaits: Awaits::Tasks(awaits), sender };
         Ok((of_attempt(key, turn), receiver))
+    }
+
+    fn check_waiting(&self) -> Result<(), Refusal> {
+        if self.parked.len() >= WAITING_COMMANDS_MAX {
+            let text = format!("{} commands await tasks on this node", self.parked.len());
+            return Err(Refusal::bad(text, "await fewer levels of tasks at once"));
+        }
+        Ok(())
+    }
+
+    /// The attempt of this token may send an event to this task. Returns whether the task exists
+    /// already.
+    pub(crate) fn check_receiver(
+        &mut self,
+        token: Token,
+        to: &wire::MailName,
+    ) -> Result<(Key, bool), Refusal> {
+        let (key, open) = self.idle(token)?;
+        match mail::is_child(to) {
+            Some(ordinal) => Ok((key, open.children.is_committed(ordinal)?)),
+            None => Ok((key, true)),
+        }
+    }
+
+    /// Adds an event to the next turn.
+    pub(crate) fn send(
+        &mut self,
+        token: Token,
+        to: wire::MailName,
+        data: Vec<u8>,
+    ) -> Result<(), Refusal> {
+        self.idle(token)?.1.mail.send(to, data)
+    }
+
+    /// Takes the next event, or begins a turn that waits for one.
+    pub(crate) fn receive(
+        &mut self,
+        token: Token,
+        call: wire::DoorReceive,
+    ) -> Result<Receipt, Refusal> {
+        check_state(call.state.as_deref())?;
+        let (key, open) = self.idle(token)?;
+        if let Some(ordinal) = call.from.as_ref().and_then(mail::is_child) {
+            open.children.is_committed(ordinal)?;
+        }
+        if call.state.is_none()
+            && let Some(letter) = open.mail.take(call.from.as_ref())
+        {
+            return Ok(Receipt::Letter(letter));
+        }
+        self.check_waiting()?;
+        let (_, open) = self.idle(token)?;
+        let (sender, receiver) = oneshot::channel();
+        let mut turn = open.turn(TurnVerdict::TurnWait, Vec::new(), call.state);
+        turn.mail_wait = Some(wire::MailWait { from: call.from, timeout_ns: call.timeout_ns });
+        open.phase = Phase::Waits { awaits: Awaits::Event, sender };
+        Ok(Receipt::Waits(of_attempt(key, turn), receiver))
     }
 
     /// Begins a turn with a state.
@@ -216,13 +290,7 @@ impl Attempts {
         commit: wire::DoorCommit,
     ) -> Result<(AttemptTurn, oneshot::Receiver<Answer>), Refusal> {
         let (key, open) = self.idle(token)?;
-        let bytes = commit.state.as_ref().map_or(0, Vec::len);
-        let most = limits::TURN_STATE_BYTES_MAX;
-        if bytes > most {
-            let text = format!("--state: {bytes} bytes, at most {most} are kept with a task");
-            let hint = "keep the data in a file that all nodes see, and its path in the state";
-            return Err(Refusal::bad(text, hint));
-        }
+        check_state(commit.state.as_deref())?;
         let (sender, receiver) = oneshot::channel();
         let yields = commit.r#yield;
         let verdict = if yields { TurnVerdict::TurnYield } else { TurnVerdict::TurnMore };
@@ -236,6 +304,10 @@ impl Attempts {
         let Some(open) = self.open.get_mut(&key) else { return Order::Nothing };
         let leaving = std::mem::take(&mut open.leaving);
         let leaving_sums = std::mem::take(&mut open.leaving_sums);
+        match &answer {
+            TurnAnswer::Refused(_) => open.mail.put_back(),
+            TurnAnswer::Committed(_) | TurnAnswer::Fenced => open.mail.left(),
+        }
         let phase = std::mem::replace(&mut open.phase, Phase::Runs);
         // The command may be gone, and then nothing waits for the answer.
         let send = |sender: oneshot::Sender<Answer>, answer| _ = sender.send(answer);
@@ -255,7 +327,8 @@ impl Attempts {
                     self.parked.insert(key.0, key.1);
                     return Order::Park;
                 };
-                send(sender, awaited(in_order(&awaits, ended), awaits.len()));
+                let answer = open.answer_of(&awaits, ended, &commit.letters);
+                send(sender, answer);
             }
             (Phase::Commits { sender, .. } | Phase::Waits { sender, .. }, TurnAnswer::Fenced) => {
                 send(sender, Err(Refusal::fenced()));
@@ -297,8 +370,8 @@ impl Attempts {
         self.by_token.insert(open.token, next);
         open.phase = match std::mem::replace(&mut open.phase, Phase::Runs) {
             Phase::Parked { awaits, sender, .. } => {
-                let ended = in_order(&awaits, resume.awaited.clone());
-                Phase::Returns { ended, named: awaits.len(), sender }
+                let answer = open.answer_of(&awaits, resume.awaited.clone(), &resume.letters);
+                Phase::Returns { answer, sender }
             }
             phase => phase,
         };
@@ -310,8 +383,8 @@ impl Attempts {
     pub(crate) fn release(&mut self, key: Key) {
         let Some(open) = self.open.get_mut(&key) else { return };
         match std::mem::replace(&mut open.phase, Phase::Runs) {
-            Phase::Returns { ended, named, sender } => {
-                let _ = sender.send(awaited(ended, named)); // The command may be gone.
+            Phase::Returns { answer, sender } => {
+                let _ = sender.send(answer); // The command may be gone.
             }
             phase => open.phase = phase,
         }
@@ -377,7 +450,7 @@ impl Attempts {
             }
             Phase::Runs | Phase::Commits { .. } => {}
         }
-        if outcome.is_done() && (open.children.has_uncommitted() || !open.sums.is_empty()) {
+        if outcome.is_done() && open.has_uncommitted() {
             outcome.turn = Some(Box::new(open.turn(TurnVerdict::TurnDone, Vec::new(), None)));
         }
         End::Reported
@@ -401,8 +474,36 @@ impl Open {
         self.leaving.clone_from(&spawned);
         let sums = std::mem::take(&mut self.sums);
         self.leaving_sums.clone_from(&sums);
-        Turn { verdict, spawned, awaits, state, sums }
+        let (events, consumed) = self.mail.leave();
+        Turn { verdict, spawned, awaits, state, sums, events, consumed, mail_wait: None }
     }
+
+    fn has_uncommitted(&self) -> bool {
+        self.children.has_uncommitted() || !self.sums.is_empty() || self.mail.has_events()
+    }
+
+    /// What the command that waited gets.
+    fn answer_of(
+        &mut self,
+        awaits: &Awaits,
+        ended: Vec<wire::Awaited>,
+        letters: &[wire::Letter],
+    ) -> Answer {
+        match awaits {
+            Awaits::Tasks(tasks) => awaited(in_order(tasks, ended), tasks.len()),
+            Awaits::Event => Ok(Accepted::Received(self.mail.receive(letters))),
+        }
+    }
+}
+
+fn check_state(state: Option<&[u8]>) -> Result<(), Refusal> {
+    let (bytes, most) = (state.map_or(0, <[u8]>::len), limits::TURN_STATE_BYTES_MAX);
+    if bytes > most {
+        let text = format!("--state: {bytes} bytes, at most {most} are kept with a task");
+        let hint = "keep the data in a file that all nodes see, and its path in the state";
+        return Err(Refusal::bad(text, hint));
+    }
+    Ok(())
 }
 
 fn of_attempt((task, attempt): Key, turn: Turn) -> AttemptTurn {

@@ -293,3 +293,60 @@ fn waiting_commands_are_bounded() {
     attempts.spawn(token, call("")).unwrap();
     assert!(attempts.wait(token, vec![]).unwrap_err().text().contains("2048 commands"));
 }
+
+fn letter(number: u64) -> wire::Letter {
+    wire::Letter { number, from: 40, to: TASK.local.0, data: vec![number as u8] }
+}
+
+fn receive() -> wire::DoorReceive {
+    wire::DoorReceive::default()
+}
+
+/// The letter that the node had; the begun wait otherwise.
+fn received(receipt: Receipt) -> Result<u64, (Box<Turn>, oneshot::Receiver<Answer>)> {
+    match receipt {
+        Receipt::Letter(letter) => Ok(letter.number),
+        Receipt::Waits(AttemptTurn { turn, .. }, answer) => Err((turn, answer)),
+    }
+}
+
+#[test]
+fn events_of_the_launch_are_received_without_a_turn_and_consumed_by_the_next() {
+    let (mut attempts, token) = (Attempts::default(), token());
+    let resume = wire::Resume { letters: vec![letter(3), letter(4)], ..wire::Resume::default() };
+    attempts.enter(KEY, token, 0, Some(&resume));
+    assert_eq!(received(attempts.receive(token, receive()).unwrap()).unwrap(), 3);
+    let named = wire::MailName { task: Some(wire::mail_name::Task::Local(99)) };
+    attempts.send(token, named.clone(), vec![1]).unwrap();
+    let from = wire::DoorReceive { from: Some(named), ..receive() };
+    let (turn, mut answer) = received(attempts.receive(token, from).unwrap()).unwrap_err();
+    assert_eq!((turn.verdict, &turn.consumed[..]), (TurnVerdict::TurnWait, &[3][..]));
+    assert_eq!((turn.events.len(), turn.mail_wait.is_some()), (1, true));
+    let refused = TurnAnswer::Refused("no".to_owned());
+    assert_eq!(attempts.answered(KEY, refused), Order::Nothing);
+    assert!(answer.try_recv().unwrap().is_err());
+    // The refused turn has consumed and sent nothing.
+    let (turn, _) = attempts.commit(token, commit(1)).unwrap();
+    assert_eq!((&turn.turn.consumed[..], turn.turn.events.len()), (&[3][..], 1));
+}
+
+#[test]
+fn a_command_that_waits_for_an_event_gets_it_in_the_next_attempt() {
+    let (mut attempts, token) = running();
+    let with_state = wire::DoorReceive { state: Some(vec![1]), ..receive() };
+    let (turn, mut answer) = received(attempts.receive(token, with_state).unwrap()).unwrap_err();
+    assert_eq!(turn.state, Some(vec![1]));
+    assert_eq!(attempts.answered(KEY, committed(1)), Order::Park);
+    let resume =
+        wire::Resume { seq: 1, letters: vec![letter(5), letter(6)], ..wire::Resume::default() };
+    assert!(attempts.adopt(KEY, NEXT.1, &resume));
+    attempts.release(NEXT);
+    assert_eq!(answer.try_recv().unwrap(), Ok(Accepted::Received(Some(letter(5)))));
+    assert_eq!(received(attempts.receive(token, receive()).unwrap()).unwrap(), 6);
+    // The time of the next wait is over before an event comes.
+    let (turn, mut answer) = received(attempts.receive(token, receive()).unwrap()).unwrap_err();
+    assert_eq!(turn.consumed, [5, 6]);
+    let nothing = TurnCommit { seq: 2, awaited: Some(Vec::new()), ..TurnCommit::default() };
+    assert_eq!(attempts.answered(NEXT, TurnAnswer::Committed(nothing)), Order::Nothing);
+    assert_eq!(answer.try_recv().unwrap(), Ok(Accepted::Received(None)));
+}

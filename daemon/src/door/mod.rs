@@ -9,6 +9,7 @@ the core, and the core's answer returns here. The door decides nothing about tas
 mod attempts;
 mod frames;
 mod gangs;
+mod mail;
 mod place;
 mod refusal;
 mod rsh;
@@ -46,6 +47,7 @@ pub(crate) struct Door {
     attempts: Mutex<Attempts>,
     gangs: Mutex<Gangs>,
     variables: variables::Known,
+    mailboxes: mail::MailboxQuestions,
     /// To the run loop: at most one turn of each attempt.
     inputs: mpsc::UnboundedSender<Local>,
 }
@@ -67,6 +69,7 @@ impl Door {
                 attempts: Mutex::default(),
                 gangs: Mutex::default(),
                 variables: variables::Known::default(),
+                mailboxes: mail::MailboxQuestions::default(),
                 inputs,
             },
             lacks,
@@ -145,6 +148,11 @@ impl Door {
     /// The core has taken the value of this ticket, or not.
     pub(crate) fn variable_set(&self, ticket: u64, done: bool) {
         self.variables.set(ticket, done);
+    }
+
+    /// The core knows whether a mailbox takes an event.
+    pub(crate) fn mailbox_answered(&self, ticket: u64, refused: String) {
+        self.mailboxes.answered(ticket, refused);
     }
 
     /// The job has ended.

@@ -14,10 +14,10 @@ use tokio::time::timeout;
 use wire::door_request::Body as Asked;
 use wire::door_response::Body as Answered;
 
-use crate::door::attempts::{Accepted, Answer, End};
+use crate::door::attempts::{Accepted, Answer, End, Receipt};
 use crate::door::refusal::Refusal;
 use crate::door::token::Token;
-use crate::door::{Door, frames, rsh};
+use crate::door::{Door, frames, mail, rsh};
 use crate::event_loop::inbox::Local;
 use crate::limits::DOOR_CONNECTIONS_MAX;
 use crate::rpc::rsh::{Inputs, Outputs};
@@ -178,6 +178,18 @@ async fn answer(
                 Err(refusal) => Some(Err(refusal)),
             }
         }
+        Some(Asked::Send(send)) => or_gone(stream, door.send(token, send)).await,
+        Some(Asked::Receive(call)) => {
+            let received = door.attempts().receive(token, call);
+            match received {
+                Ok(Receipt::Letter(letter)) => Some(Ok(mail::received(Some(letter)))),
+                Ok(Receipt::Waits(turn, answer)) => match door.begin(Ok((turn, answer))) {
+                    Ok(answer) => waited(host, stream, token, answer).await,
+                    Err(refusal) => Some(Err(refusal)),
+                },
+                Err(refusal) => Some(Err(refusal)),
+            }
+        }
         Some(Asked::Get(get)) => or_gone(stream, door.get(token, get)).await,
         // The core answers at once. So a command that goes keeps its connection until then, and
         // the number of connections bounds the sets under way.
@@ -217,11 +229,11 @@ async fn committed(
             return None;
         }
         // The attempt has ended.
-        Ok(Ok(Accepted::Awaited(_))) | Err(_) => Err(Refusal::fenced()),
+        Ok(Ok(Accepted::Awaited(_) | Accepted::Received(_))) | Err(_) => Err(Refusal::fenced()),
     })
 }
 
-/// Waits for the end of the awaited tasks, or of the command.
+/// Waits for the end of the awaited tasks or for an event, or for the end of the command.
 async fn waited(
     host: &impl Host,
     stream: &UnixStream,
@@ -237,6 +249,7 @@ async fn waited(
     };
     Some(match answer {
         Ok(Ok(Accepted::Awaited(tasks))) => Ok(Answered::Awaited(wire::DoorAwaited { tasks })),
+        Ok(Ok(Accepted::Received(letter))) => Ok(mail::received(letter)),
         Ok(Err(refusal)) => Err(refusal),
         Ok(Ok(Accepted::Committed(_))) | Err(_) => Err(Refusal::fenced()),
     })
@@ -255,7 +268,7 @@ async fn gone(stream: &UnixStream) {
     }
 }
 
-/// The `starling await` of an attempt has gone, and the attempt has no slot. Its other processes
+/// The command of an attempt that waited has gone, and the attempt has no slot. Its other processes
 /// must not go on. If they have all gone with it, the executor reports that soon.
 async fn abandoned(host: &impl Host, token: Token) {
     tokio::time::sleep(span(ABANDONED_WAIT_GRACE)).await;

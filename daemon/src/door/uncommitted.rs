@@ -61,6 +61,12 @@ impl Children {
         std::mem::take(&mut self.spawned)
     }
 
+    /// Whether the child exists already.
+    pub(crate) fn is_committed(&self, ordinal: u64) -> Result<bool, Refusal> {
+        self.check_child(ordinal)?;
+        Ok(ordinal < self.committed)
+    }
+
     /// The last turn, with these children, was refused. No child was spawned since.
     pub(crate) fn put_back(&mut self, spawned: wire::Spawned) {
         self.committed = self.next - spawned.tasks.len() as u64;

@@ -449,6 +449,9 @@ impl Loop {
             }
             Effect::VariablesForgotten { job } => self.shared.door.forget_variables(job),
             Effect::VariableSet { ticket, done } => self.shared.door.variable_set(ticket, done),
+            Effect::Mailbox { ticket, refused } => {
+                self.shared.door.mailbox_answered(ticket, refused);
+            }
             Effect::Kill { task, attempt } => self.kill(task, attempt),
             Effect::Notice { task, attempt } => executor.give_notice(task, attempt),
             Effect::Discard { task, attempt } => executor.discard(task, attempt),

@@ -6,6 +6,7 @@ pub(crate) mod gangs;
 pub(crate) mod jobs;
 pub(crate) mod life;
 mod limits;
+mod mailbox;
 mod push;
 pub(crate) mod queues;
 pub(crate) mod recent_completions;
@@ -30,6 +31,7 @@ use crate::holder::jobs::job_cleanup::LocalJobs;
 use crate::holder::jobs::job_tallies::JobTallies;
 use crate::holder::life::Life;
 use crate::holder::life::notices::Notices;
+use crate::holder::mailbox::MailQuestions;
 use crate::holder::queues::Queues;
 use crate::holder::queues::classes::{Class, Classes};
 use crate::holder::queues::matching::Reservation;
@@ -95,6 +97,9 @@ pub(crate) struct Holder {
     attempt_turns: Option<Box<TurnsOfAttempts>>,
     /// Boxed as well.
     variables: Option<Box<Variables>>,
+    /// Questions about mailboxes. Boxed as well.
+    #[expect(clippy::box_collection, reason = "most nodes never have any: it takes less room")]
+    mail_questions: Option<Box<MailQuestions>>,
     /// Boxed, because most nodes never have any.
     gangs: Option<Box<Gangs>>,
     /// The classes of gangs in the queues for which the map of this epoch has too few nodes.
@@ -139,6 +144,7 @@ impl Holder {
             job_tallies: Box::default(),
             attempt_turns: None,
             variables: None,
+            mail_questions: None,
             gangs: None,
             gangs_lacking: None,
             notices: None,
@@ -158,6 +164,7 @@ impl Holder {
             self.next_expiry(),
             self.next_repeated_turn(),
             self.next_variables(),
+            self.next_mail_question(),
             self.gangs.as_ref().and_then(|gangs| gangs.deadline()),
         ];
         due.into_iter().flatten().min()

@@ -232,6 +232,7 @@ impl Scheduler {
                     first: LocalId(reply.first),
                     count: reply.count,
                     awaited: reply.goes_on.then_some(reply.awaited),
+                    letters: reply.letters,
                 };
                 self.go_on_after(now, task, attempt, TurnAnswer::Committed(commit), out);
             }
@@ -320,7 +321,7 @@ fn wire_turn(
     turn: Turn,
     completion: Option<wire::Completion>,
 ) -> wire::Turn {
-    let Turn { verdict, spawned, awaits, state, sums } = turn;
+    let Turn { verdict, spawned, awaits, state, sums, events, consumed, mail_wait } = turn;
     wire::Turn {
         job: task.job.0,
         local: task.local.0,
@@ -333,5 +334,8 @@ fn wire_turn(
         completion,
         number: 0,
         sums,
+        events,
+        consumed,
+        mail_wait,
     }
 }

@@ -65,6 +65,7 @@ impl Home {
             self.reconciler.deadline(),
             self.death_evidence.deadline(),
             self.next_ask_of_waits(),
+            self.ledger.next_of_mail(),
             self.next_of_open_jobs(),
         ];
         due.into_iter().flatten().min()

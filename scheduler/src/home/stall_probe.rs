@@ -105,8 +105,13 @@ impl Scheduler {
         report.open = known.open_tasks();
         // Counts, ends and credits that are still to be sent, or tasks that end in the next steps.
         let release = self.home.ledger.next_release_of(job);
+        let timeout = self.home.ledger.next_timeout_of(job);
+        let release = release.into_iter().chain(timeout).min();
         report.rests_ns = release.map_or(0, |at| at.since(now).0);
-        report.alive = known.is_report_due() || self.home.ledger.has_work() || release.is_some();
+        report.alive = known.is_report_due()
+            || self.home.ledger.has_work()
+            || self.home.ledger.sends_letters_of(job)
+            || release.is_some();
         report.asked = self.ask_holders(ask, out);
         let all = TaskId { job, local: LocalId(0) }..=TaskId { job, local: LocalId(u64::MAX) };
         let (here, stall) = self.progress_of_own_tasks(now, all);
@@ -261,6 +266,10 @@ impl Scheduler {
     /// A parent or an awaited task for which the task waits: one that has ended here, or one of
     /// another home.
     fn waits_for(&self, task: TaskId) -> Option<wire::Stall> {
+        if self.home.ledger.suspended(task).is_some() {
+            let (me, event) = (self.options.me, self.last_event(task));
+            return Some(self.home.stall_of(task, Stall::NoEvent, me, me, event));
+        }
         let parents = self.home.ledger.awaited(task).chain(self.home.ledger.open_awaited(task));
         for local in parents.take(STALL_PARENTS_SCAN_MAX) {
             let parent = TaskId { job: task.job, local };
@@ -279,7 +288,8 @@ impl Scheduler {
     /// The last event of the task that its home knows.
     fn last_event(&self, task: TaskId) -> String {
         let Some(cell) = self.home.ledger.cell(task) else { return String::new() };
-        if let Some(wait) = self.home.ledger.explain_wait(task) {
+        let waits = self.home.ledger.explain_wait(task);
+        if let Some(wait) = waits.or_else(|| self.home.ledger.explain_mail_wait(task)) {
             return wait;
         }
         if self.home.awaiting_wide_node.contains(&task) {

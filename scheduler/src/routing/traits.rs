@@ -145,6 +145,16 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
                                                               NO,  NO,  NO,  NO,   Reliable),
         Body::AwaitReply(it)      => row(of_task(it.waiter),  YES, NO,  NO,  NO,   Reliable),
 
+        // Events. The sender repeats letters and questions; who reads a letter cannot forget it.
+        Body::Letters(it)         => row(Partition(PartitionId(it.to)),
+                                                              YES, NO,  NO,  NO,   Reliable),
+        Body::LettersKept(it)     => row(Partition(PartitionId(it.from)),
+                                                              YES, NO,  NO,  NO,   Reliable),
+        Body::LettersSynced(_)    => row(Node,                YES, NO,  YES, NO,   Reliable),
+        Body::MailQuery(it)       => row(Partition(PartitionId(it.partition)),
+                                                              NO,  NO,  NO,  NO,   Reliable),
+        Body::MailReply(_)        => row(Node,                NO,  NO,  NO,  NO,   Reliable),
+
         // Open jobs. The home of the children asks again until all homes of parents have answered.
         Body::Join(it)            => row(Job(JobId(it.job)),  NO,  NO,  NO,  NO,   Reliable),
         Body::JoinRefused(it)     => row(Partition(PartitionId(it.partition)),

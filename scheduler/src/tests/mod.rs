@@ -11,6 +11,7 @@ mod job_cleanup_tests;
 mod job_history_tests;
 mod job_rounds_tests;
 mod lost_inputs_tests;
+mod mail_tests;
 mod notices_tests;
 mod open_tests;
 mod pause_tests;

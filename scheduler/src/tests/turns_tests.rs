@@ -25,6 +25,7 @@ pub(super) struct Home {
     ends: Vec<wire::EndRecord>,
     pub(super) holders: Vec<wire::HolderRecord>,
     turns: BTreeMap<u64, wire::TurnRecord>,
+    pub(super) mail: BTreeMap<u64, wire::MailRecord>,
 }
 
 impl Home {
@@ -45,6 +46,7 @@ impl Home {
             ends: Vec::new(),
             holders: Vec::new(),
             turns: BTreeMap::new(),
+            mail: BTreeMap::new(),
         };
         bare.next()
     }
@@ -56,10 +58,13 @@ impl Home {
         let ends = self.ends.iter().cloned().map(LedgerRecord::End);
         let holders = self.holders.iter().cloned().map(LedgerRecord::Holder);
         let turns = self.turns.values().cloned().map(LedgerRecord::Turn);
+        let mail = self.mail.iter();
+        let mail = mail.map(|(&number, record)| LedgerRecord::Mail(number, record.clone()));
         let mut scheduler = heir();
         scheduler.options.mutant = self.mutant;
         scheduler.home.ledger.mutate(self.mutant);
-        for record in chunks.chain([visible]).chain(ends).chain(holders).chain(turns) {
+        let all = chunks.chain([visible]).chain(ends).chain(holders).chain(turns).chain(mail);
+        for record in all {
             scheduler.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
         }
         let term = self.term + 1;
@@ -75,14 +80,27 @@ impl Home {
 
     /// Ends a step: its records are written.
     pub(super) fn step(&mut self) {
-        self.scheduler.settle(Time(1), &mut self.out);
-        self.scheduler.act(Time(1), &mut self.out);
+        self.at(Time(1));
+    }
+
+    /// As [`Self::step`], at this time.
+    pub(super) fn at(&mut self, now: Time) {
+        self.scheduler.settle(now, &mut self.out);
+        self.scheduler.act(now, &mut self.out);
+        self.scheduler.settle(now, &mut self.out);
+        self.scheduler.act(now, &mut self.out);
         let facts = std::mem::take(&mut self.out.facts);
         self.chunks.extend(facts.chunks.into_iter().map(|chunk| (chunk.number, chunk)));
         self.ends.extend(facts.ends.into_values());
         self.holders.extend(facts.holders.into_values());
         for ((_, index), turn) in facts.turns.into_iter().flat_map(|turns| *turns) {
             self.turns.insert(index, turn);
+        }
+        for ((_, number), record) in facts.mail.into_iter().flat_map(|mail| *mail) {
+            match record {
+                Some(record) => _ = self.mail.insert(number, record),
+                None => _ = self.mail.remove(&number),
+            }
         }
     }
 
@@ -118,6 +136,27 @@ impl Home {
         self.step();
     }
 
+    pub(super) fn turn_of(&mut self, task: TaskId, turn: Turn) {
+        let attempt = self.scheduler.home.ledger.cell(task).expect("it is homed here").attempt();
+        self.scheduler.on_turn(Time(1), task, attempt, turn, &mut self.out);
+        self.step();
+    }
+
+    /// Letters of another home for the first task, from this number on. Returns the last one that
+    /// the home has stored.
+    pub(super) fn letters_from_away(&mut self, first: u64, bytes: &[u8]) -> Option<u64> {
+        let (from, to) = (LocalId::new(PartitionId(0), 3).0, task().local.0);
+        let letter = |&byte: &u8| wire::Letter { from, to, data: vec![byte], number: 0 };
+        let letters = bytes.iter().map(letter).collect();
+        let letters = wire::Letters { job: 1, from: 0, to: MOVES.0, first, letters };
+        self.scheduler.on_message(Time(1), OTHER, Body::Letters(letters), &mut self.out);
+        self.step();
+        self.out.reliable.iter().rev().find_map(|(_, body)| match body {
+            Body::LettersKept(kept) => Some(kept.last),
+            _ => None,
+        })
+    }
+
     pub(super) fn finish(&mut self, task: TaskId) {
         let attempt = self.scheduler.home.ledger.cell(task).expect("it is homed here").attempt();
         self.scheduler.on_finished(Time(1), task, attempt, Box::default(), &mut self.out);
@@ -130,7 +169,7 @@ impl Home {
     }
 }
 
-fn child(index: u64) -> TaskId {
+pub(super) fn child(index: u64) -> TaskId {
     TaskId { job: JobId(1), local: LocalId::new(MOVES, index) }
 }
 
@@ -142,7 +181,7 @@ fn spawned(tasks: usize) -> wire::Spawned {
 
 pub(super) fn turn(verdict: TurnVerdict, tasks: usize) -> Turn {
     let state = Some(vec![7]);
-    Turn { verdict, spawned: spawned(tasks), state, awaits: Vec::new(), sums: Vec::new() }
+    Turn { verdict, spawned: spawned(tasks), state, ..Turn::default() }
 }
 
 fn wait(tasks: usize, ordinals: &[u64]) -> Turn {

@@ -277,7 +277,7 @@ impl World {
             Effect::VariablesForgotten { job } => {
                 self.variables.on_forgotten((index, self.machines[index].life), job);
             }
-            Effect::VariableSet { .. } | Effect::GoesOn { .. } => {}
+            Effect::VariableSet { .. } | Effect::GoesOn { .. } | Effect::Mailbox { .. } => {}
             Effect::Notice { task, attempt } => self.command_told(index, task, attempt),
             Effect::Kill { task, attempt } => {
                 self.tell(|| format!("n{index} kills {task} attempt {attempt}"));

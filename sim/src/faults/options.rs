@@ -56,6 +56,8 @@ pub struct WorldOptions {
     /// A number from which the variables of jobs and their values are drawn. A world without it has
     /// none of them.
     pub variables: Option<u64>,
+    /// A number from which events between tasks are drawn. A world without it has none of them.
+    pub mail: Option<u64>,
     /// Clients know the first map, and learn changes from the nodes that answer them.
     pub clients_learn: bool,
     /// Nodes join a cluster that was created with more replicas than nodes.
@@ -106,6 +108,7 @@ impl WorldOptions {
             stalls: false,
             varies_permille: 0,
             more_turns: None,
+            mail: None,
             variables: None,
             clients_learn: false,
             grows: None,

@@ -1,5 +1,7 @@
 //! The progress of an attempt that spawns tasks. What it does follows from the task's number.
 
+use std::collections::BTreeMap;
+
 use proto::wire;
 use proto::work::Launch;
 
@@ -11,6 +13,8 @@ pub(crate) const DEPTH_BITS: u32 = 4;
 pub(crate) struct Script {
     /// The task's own number.
     pub(crate) own: u64,
+    /// Another task has spawned it.
+    pub(crate) is_child: bool,
     /// The last committed turn.
     pub(crate) seq: u64,
     /// The number of turns before the last, as the state has it.
@@ -27,6 +31,10 @@ pub(crate) struct Script {
     pub(crate) refused_seq: u64,
     /// A task on several nodes cannot give them back and go on.
     pub(crate) keeps_nodes: bool,
+    /// The letters that it has read and not consumed, by number.
+    pub(crate) letters: BTreeMap<u64, wire::Letter>,
+    /// The numbers of those that the waiting turn consumes.
+    pub(crate) consumes: Vec<u64>,
 }
 
 pub(crate) fn mix(a: u64, b: u64) -> u64 {
@@ -45,8 +53,9 @@ impl Script {
         };
         let resume = launch.resume.as_deref();
         let last = resume.and_then(|resume| resume.children.last());
-        Self {
+        let mut script = Self {
             own,
+            is_child,
             seq: resume.map_or(0, |resume| resume.seq),
             steps: resume.and_then(|it| it.state.as_ref()?.first().copied()).unwrap_or(0),
             children: last.map_or(0, |last| last.ordinal + u64::from(last.count)),
@@ -55,7 +64,15 @@ impl Script {
             is_refused: false,
             refused_seq: 0,
             keeps_nodes: launch.spec.nodes > 1,
-        }
+            letters: BTreeMap::new(),
+            consumes: Vec::new(),
+        };
+        let letters = resume.into_iter().flat_map(|resume| resume.letters.iter().cloned());
+        script.read(letters);
+        script
+    }
+    pub(crate) fn read(&mut self, letters: impl Iterator<Item = wire::Letter>) {
+        self.letters.extend(letters.map(|letter| (letter.number, letter)));
     }
     /// The attempt has made the turn that ends it, and awaits the answer.
     pub(crate) fn gives_slot_back(&self) -> bool {

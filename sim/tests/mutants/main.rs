@@ -37,6 +37,7 @@ found! {
     every_mutant_of_the_past_is_found scheduler OF_THE_PAST,
     every_mutant_of_numbers_is_found node OF_NUMBERS,
     every_mutant_of_turns_is_found scheduler OF_TURNS,
+    every_mutant_of_mail_is_found scheduler OF_MAIL,
     every_mutant_of_variables_is_found scheduler OF_VARIABLES,
     every_mutant_of_open_jobs_is_found scheduler OF_OPEN_JOBS,
     every_mutant_of_resources_is_found scheduler OF_RESOURCES,

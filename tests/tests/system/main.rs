@@ -9,6 +9,7 @@ mod crash_attribution;
 mod data;
 mod ends;
 mod evaluation;
+mod events;
 mod failing_disk;
 mod faults;
 mod faults_data;

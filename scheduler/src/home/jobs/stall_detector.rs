@@ -103,11 +103,15 @@ impl StallDetector {
             return Found::Alive(Span(rests.unwrap_or_default()));
         }
         // The less an answer depends on other nodes, the nearer it is to the cause.
-        let rank = |stall: &wire::Stall| Stall::of_number(stall.why.into());
+        let rank = |stall: &wire::Stall| {
+            let why = Stall::of_number(stall.why.into());
+            // A parent may be a task that waits for an event.
+            (why == Some(Stall::WaitsElsewhere) || why == Some(Stall::NotCounted), why)
+        };
         let told = self.heard.values().filter_map(|report| report.stall.clone()).min_by_key(rank);
         let silent = self.asked.iter().filter(|(who, _)| !self.heard.contains_key(*who));
         let silent = silent.map(|(_, about)| about.clone()).min_by_key(rank);
-        let sure = told.as_ref().is_some_and(|stall| rank(stall) < Some(Stall::HolderSilent));
+        let sure = told.as_ref().is_some_and(|stall| rank(stall).1 < Some(Stall::HolderSilent));
         self.silent_rounds += 1;
         if !sure && self.silent_rounds < STALL_SILENT_ROUNDS {
             return Found::Unclear;

@@ -15,6 +15,8 @@ pub(super) fn add(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) 
     sum.submitted += count.submitted;
     sum.held_bytes += count.held_bytes;
     sum.turns += count.turns;
+    sum.events += count.events;
+    sum.events_dropped += count.events_dropped;
     add_sums(&mut sum.sums, &count.sums, 1);
     sum.work_ns += count.work_ns;
     sum.produced_bytes += count.produced_bytes;
@@ -57,6 +59,8 @@ pub(super) fn subtract(sum: &mut wire::PartitionCount, count: &wire::PartitionCo
     sum.submitted = sum.submitted.saturating_sub(count.submitted);
     sum.held_bytes = sum.held_bytes.saturating_sub(count.held_bytes);
     sum.turns = sum.turns.saturating_sub(count.turns);
+    sum.events = sum.events.saturating_sub(count.events);
+    sum.events_dropped = sum.events_dropped.saturating_sub(count.events_dropped);
     add_sums(&mut sum.sums, &count.sums, -1);
     sum.work_ns = sum.work_ns.saturating_sub(count.work_ns);
     sum.produced_bytes = sum.produced_bytes.saturating_sub(count.produced_bytes);

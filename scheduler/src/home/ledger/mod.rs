@@ -16,6 +16,7 @@ mod forget;
 mod hooks_for_tests;
 mod jobs;
 mod losses;
+pub(crate) mod mail;
 mod missing_credits;
 pub(crate) mod open;
 mod query;
@@ -114,6 +115,8 @@ pub(crate) struct Ledger {
     ended_awaited: Vec<(TaskId, u64, wire::Awaited)>,
     /// What is due for open jobs. Boxed, because most ledgers never have any.
     open_work: Option<Box<open::OpenWork>>,
+    /// What is due for events between tasks. Boxed as well.
+    mail_work: Option<Box<mail::MailWork>>,
     /// Tasks of jobs that run a limited number at once. Boxed as well.
     throttles: Option<Box<throttle::Throttles>>,
     mutant: Option<Mutant>,
@@ -199,6 +202,7 @@ impl Ledger {
             asks_of_waits: BTreeSet::new(),
             ended_awaited: Vec::new(),
             open_work: None,
+            mail_work: None,
             throttles: None,
             mutant,
         }
@@ -402,6 +406,9 @@ impl Ledger {
         self.clear_of_deaths(task, end, out);
         if self.part(task).is_some_and(|part| part.turns.is_some()) {
             self.turns_ended(task, end, out);
+        }
+        if end == End::Done && self.part(task).is_some_and(|part| part.mail.is_some()) {
+            self.drop_mailbox(task, out);
         }
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         let part = job.parts.get_mut(task.partition()).expect("the task's part");

@@ -164,6 +164,7 @@ impl Ledger {
                 missing_parents = self.missing_parents(task).take(PARENTS_NAMED_MAX).collect();
                 lines.extend(self.explain_missing(task, &missing_parents));
                 lines.extend(self.explain_wait(task));
+                lines.extend(self.explain_mail_wait(task));
             }
             State::Waiting => lines.push(self.explain_release(task).unwrap_or_else(|| {
                 "all its dependencies are met; it is about to be placed".into()
@@ -195,10 +196,12 @@ impl Ledger {
         Some(wire::Explanation { task, lines, missing_parents, unmet_parents, argv, output_files })
     }
 
-    /// The edges without an end of their parent. A task that awaits others misses these as well.
+    /// The edges without an end of their parent. A task that awaits others misses these as well, and
+    /// one that waits for an event misses one more.
     fn explain_missing(&self, task: TaskId, parents: &[u64]) -> Option<String> {
         let cell = self.cell(task)?;
-        let missing = (cell.missing as usize).saturating_sub(self.open_awaited(task).count());
+        let others = self.open_awaited(task).count() + usize::from(self.suspended(task).is_some());
+        let missing = (cell.missing as usize).saturating_sub(others);
         let named: Vec<_> = parents.iter().map(|&p| LocalId(p).to_string()).collect();
         let more = if missing > named.len() { ", ..." } else { "" };
         let (slots, named) = (cell.slots, named.join(", "));

@@ -20,6 +20,8 @@ pub enum LedgerRecord {
     Holder(wire::HolderRecord),
     Start(wire::StartRecord),
     Turn(wire::TurnRecord),
+    /// With the number of the record.
+    Mail(u64, wire::MailRecord),
 }
 
 /// A record that contradicts the records before it.
@@ -92,6 +94,9 @@ impl Ledger {
             LedgerRecord::Turn(record) => {
                 let task = place(record.index);
                 self.load_turn(now, task, record)?;
+            }
+            LedgerRecord::Mail(number, record) => {
+                self.load_mail(now, (job, partition), record, number);
             }
         }
         Ok(())

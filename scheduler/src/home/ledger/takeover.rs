@@ -244,6 +244,9 @@ impl Ledger {
         self.take_crashes(*loaded.crashes);
         self.awaiting_lost_inputs.extend(loaded.awaiting_lost_inputs);
         self.asks_of_waits.extend(loaded.asks_of_waits);
+        if let Some(work) = loaded.mail_work {
+            self.mail_work.get_or_insert_default().take(*work);
+        }
         for (holder, tasks) in loaded.held_remotely {
             self.held_remotely.entry(holder).or_default().extend(tasks);
         }

@@ -65,7 +65,9 @@ impl Ledger {
             alone: alone && self.mutant != Some(Mutant::SuspectsTogether),
             again: cell.again,
             depth: segment.depth(index),
-            resume: part.turns.as_ref().and_then(|_| self.resume_of(task)),
+            resume: (part.turns.is_some() || part.mail.is_some())
+                .then(|| self.resume_of(task))
+                .flatten(),
         }
     }
     /// The inputs that the task has so far, with their places, by slot.

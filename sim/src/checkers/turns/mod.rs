@@ -4,6 +4,7 @@
 //! The file has the simulator's own record of turns, which `born.rs` and `yields.rs` use too.
 
 pub(crate) mod born;
+pub(crate) mod mail;
 pub(crate) mod yields;
 
 use std::collections::BTreeMap;
@@ -32,6 +33,9 @@ pub(crate) struct Request {
     /// The best value of the job that the node knew.
     pub used: Option<i64>,
     pub sums: Vec<proto::wire::VarSum>,
+    /// The events that it sends, each by its own number, and those that it consumes.
+    pub events: Vec<(proto::wire::MailName, u64)>,
+    pub consumed: Vec<u64>,
 }
 
 /// A turn as its home committed it.
@@ -55,6 +59,7 @@ pub(crate) struct Turns {
     pub ran: BTreeMap<u64, TaskId>,
     /// The number of children that attempts of each job have requested.
     pub wanted: BTreeMap<proto::JobId, usize>,
+    mail: mail::Mail,
 }
 
 impl Turns {
@@ -64,6 +69,7 @@ impl Turns {
             self.parents.insert(child, (by.0, by.1, by.2, at));
         }
         *self.wanted.entry(by.0.job).or_default() += request.children.len();
+        self.mail.on_request(by, &request.events);
         self.requested.insert(by, request);
     }
 
@@ -108,8 +114,9 @@ impl Turns {
                 return wrong(format!("{task}: its child {local} exists already"));
             }
         }
+        let consumed = request.consumed.clone();
         before.insert(seq, Committed { attempt, first, request });
-        Ok(())
+        self.on_consumed(task, seq, &consumed)
     }
 
     /// The number of children that the task has after this turn, and their names.
@@ -139,6 +146,7 @@ impl Turns {
                 let text = format!("{task}: turn {seq} was reported as committed, and is undone");
                 return Err(Violation::new(NAME, text));
             }
+            self.mail.on_undone(task, seq, &turn.request)?;
             let Some(job) = jobs.get_mut(&task.job) else { continue };
             for at in 0..turn.request.children.len() as u64 {
                 let local = LocalId::new(task.partition(), turn.first + at);
@@ -171,6 +179,6 @@ impl Turns {
         }
         let durable = self.durable.entry(task).or_default();
         *durable = (*durable).max(commit.seq);
-        Ok(())
+        self.on_letters(task, commit.seq, &commit.letters)
     }
 }

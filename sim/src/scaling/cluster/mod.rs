@@ -416,6 +416,7 @@ impl Cluster<'_, '_> {
                 | Effect::Variable { .. }
                 | Effect::VariablesForgotten { .. }
                 | Effect::VariableSet { .. }
+                | Effect::Mailbox { .. }
                 | Effect::GoesOn { .. }
                 | Effect::Notice { .. } => {}
                 Effect::TurnAnswer { .. } => {} // No task of a study spawns others.

@@ -6,6 +6,7 @@ use proto::wire::Openness;
 use proto::{LocalId, PartitionId, wire};
 
 use super::segment::{EdgeOut, End, Segment, State};
+use crate::home::ledger::mail::PartMail;
 use crate::home::ledger::open::OpenPart;
 use crate::home::ledger::turns::PartTurns;
 
@@ -23,6 +24,8 @@ pub(crate) struct Part {
     spawned_chunks: u32,
     /// Present once a task of the part has committed a turn, or is awaited.
     pub(in crate::home::ledger) turns: Option<Box<PartTurns>>,
+    /// Present once a task of the part has sent or received an event.
+    pub(in crate::home::ledger) mail: Option<Box<PartMail>>,
     pub(in crate::home::ledger) count: wire::PartitionCount,
     /// Its home has received the commit: its tasks may run.
     pub(in crate::home::ledger) visible: bool,

@@ -109,6 +109,7 @@ impl Ledger {
 
     /// The task waits no longer, since it has ended.
     pub(super) fn stop_wait(&mut self, waiter: TaskId) {
+        self.end_suspension(waiter);
         let Some(turns) = self.part_mut(waiter).and_then(|part| part.turns.as_mut()) else {
             return;
         };

@@ -9,6 +9,7 @@ use proto::limits::{
 use proto::wire::{self, TurnVerdict};
 
 use super::state::TaskTurns;
+use crate::home::ledger::mail::check_events;
 use crate::home::requests::{check_nodes, check_shape, distinct_requests};
 
 /// The maximum number of ranges of children of one task.
@@ -32,6 +33,7 @@ pub(crate) fn check_turn(turn: &wire::Turn) -> Result<(), String> {
     if prost::Message::encoded_len(turn) > TURN_BYTES_MAX {
         return Err(format!("a turn may have at most {TURN_BYTES_MAX} bytes"));
     }
+    check_events(turn)?;
     let of_sum = |sum: &wire::VarSum| sum.variable as usize;
     if turn.sums.len() > VARIABLES_MAX || turn.sums.iter().any(|it| of_sum(it) >= VARIABLES_MAX) {
         return Err(format!("a job has at most {VARIABLES_MAX} variables"));

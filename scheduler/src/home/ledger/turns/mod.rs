@@ -11,6 +11,7 @@
 mod awaits;
 pub(crate) mod check;
 mod explain;
+mod mail;
 mod recovery;
 mod spawn;
 mod state;
@@ -30,6 +31,7 @@ use crate::home::ledger::{End, Ledger, State};
 use crate::output::Out;
 use crate::policy::Decision;
 use crate::{Mutant, Scheduler};
+pub(crate) use mail::Suspended;
 pub(crate) use state::PartTurns;
 use state::TaskTurns;
 
@@ -48,7 +50,12 @@ enum Fence {
 impl Ledger {
     /// The turns that the task has committed, for its next attempt.
     pub(crate) fn resume_of(&self, task: TaskId) -> Option<Arc<wire::Resume>> {
-        let turns = self.turns_of(task)?;
+        let letters = self.letters_of(task);
+        let Some(turns) = self.turns_of(task) else {
+            let has_some = !letters.is_empty();
+            let only_letters = || wire::Resume { letters, ..wire::Resume::default() };
+            return has_some.then(|| Arc::new(only_letters()));
+        };
         let forgets =
             turns.verdict == TurnVerdict::TurnYield && self.mutant == Some(Mutant::YieldDropsState);
         let key = |(key, &ordinal): (&String, &u64)| wire::ChildKey { key: key.clone(), ordinal };
@@ -58,6 +65,7 @@ impl Ledger {
             children: turns.children.clone(),
             keys: turns.keys.iter().map(key).collect(),
             awaited: self.ends_of(task, turns),
+            letters,
         }))
     }
 
@@ -137,6 +145,7 @@ impl Ledger {
         add_sums(&mut part.count.sums, &turn.sums, 1);
         own.awaits = std::mem::take(&mut turn.awaits);
         own.forget_other_ends();
+        own.mail_wait = turn.mail_wait.take();
         own.spawned = count;
         if let Some(state) = turn.state.take() {
             own.state = Some(state);
@@ -144,6 +153,7 @@ impl Ledger {
         if !turn.sums.is_empty() {
             self.report_part(now, task);
         }
+        self.turn_mail(now, task, turn, out);
         (ordinal, first, count)
     }
 
@@ -158,16 +168,24 @@ impl Ledger {
     }
 
     /// The attempt has ended with this turn, and the task waits for others or for a slot.
-    fn put_back(&mut self, now: Time, task: TaskId, pending: BTreeSet<LocalId>, out: &mut Out) {
+    fn put_back(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        (pending, suspends): (BTreeSet<LocalId>, bool),
+        out: &mut Out,
+    ) {
         self.start_is_over(task, out);
         self.release_holder(task);
         self.give_place_back(task);
         let Some(cell) = self.cell_mut(task) else { return };
         cell.state = State::Waiting;
         cell.again = false;
-        let is_ready = pending.is_empty() && cell.missing == 0;
+        let is_complete = cell.missing == 0;
         self.waiting += 1;
-        if is_ready {
+        if suspends {
+            self.suspend(now, task);
+        } else if pending.is_empty() && is_complete {
             self.ready.push_back(task);
         } else {
             self.begin_wait(now, task, pending);
@@ -213,7 +231,7 @@ impl Ledger {
     }
 
     /// The counts of the task's part have changed.
-    fn report_part(&mut self, now: Time, task: TaskId) {
+    pub(in crate::home::ledger) fn report_part(&mut self, now: Time, task: TaskId) {
         let interval = self.report_interval;
         let Some(job) = self.jobs.get_mut(&task.job) else { return };
         job.parts.mark_changed(task.partition());
@@ -242,9 +260,12 @@ impl Home {
             let first = last.first + u64::from(last.count - turns.spawned);
             reply.first = LocalId::new(task.partition(), first).0;
         }
-        let goes_on = turns.verdict == TurnVerdict::TurnMore && !turns.awaits.is_empty();
-        if goes_on {
+        let waited = !turns.awaits.is_empty() || turns.mail_wait.is_some();
+        if turns.verdict == TurnVerdict::TurnMore && waited {
             (reply.goes_on, reply.awaited) = (true, self.ledger.ends_of(task, turns));
+            if let Some(wait) = &turns.mail_wait {
+                reply.letters = self.ledger.letters_for(task, wait).unwrap_or_default();
+            }
         }
     }
 }
@@ -287,6 +308,11 @@ impl Scheduler {
                 {
                     self.home.ledger.bear(now, task, spawned, out);
                 }
+                if self.options.mutant == Some(Mutant::EventBeforeCommit)
+                    && self.home.ledger.cell(task).is_some()
+                {
+                    self.home.ledger.turn_mail(now, task, &mut turn, out);
+                }
                 if self.options.mutant == Some(Mutant::SumBeforeCommit)
                     && let Some(part) = self.home.ledger.part_mut(task)
                 {
@@ -303,10 +329,11 @@ impl Scheduler {
         check::check_turn(turn)?;
         let before = self.home.ledger.turns_of(task);
         self.home.ledger.check_awaits(task, turn, before, self.routing.homes())?;
+        let fresh = turn.spawned.as_ref().map_or(0, |spawned| spawned.tasks.len() as u64);
+        self.home.ledger.check_mail(task, turn, fresh, self.routing.homes())?;
         let ends = matches!(turn.verdict(), TurnVerdict::TurnDone | TurnVerdict::TurnFailed);
-        if (turn.spawned.is_some() || !turn.sums.is_empty() || !ends)
-            && self.home.ledger.is_rebuilt(task)
-        {
+        let adds = turn.spawned.is_some() || !turn.sums.is_empty() || !turn.events.is_empty();
+        if (adds || !ends) && self.home.ledger.is_rebuilt(task) {
             return Err("the task was done before and runs again for a lost output: it can \
                         neither spawn nor commit; hint: more replicas of its outputs"
                 .to_owned());
@@ -375,7 +402,7 @@ impl Scheduler {
         }
     }
 
-    /// The attempt goes on if all tasks that it waits for have ended.
+    /// The attempt goes on if all tasks that it waits for have ended, or if a letter is there.
     fn take_wait(
         &mut self,
         now: Time,
@@ -387,8 +414,15 @@ impl Scheduler {
     ) {
         let Some(turns) = self.home.ledger.turns_of(task) else { return };
         let pending = self.home.ledger.unended(task, turns);
-        if pending.is_empty() {
-            (reply.goes_on, reply.awaited) = (true, self.home.ledger.ends_of(task, turns));
+        let letters = match &turns.mail_wait {
+            Some(wait) => self.home.ledger.letters_for(task, wait),
+            None => Some(Vec::new()),
+        };
+        if pending.is_empty()
+            && let Some(letters) = letters
+        {
+            (reply.goes_on, reply.letters) = (true, letters);
+            reply.awaited = self.home.ledger.ends_of(task, turns);
             self.home.set_verdict(task, TurnVerdict::TurnMore);
             return self.home.ledger.record_turn(task, false, out);
         }
@@ -423,7 +457,9 @@ impl Scheduler {
         if from == self.options.me {
             self.end_turned_attempt(now, task, Attempt(turn.attempt), out);
         }
-        self.home.ledger.put_back(now, task, pending, out);
+        let suspends =
+            turn.verdict() == TurnVerdict::TurnWait && self.home.ledger.awaits_mail(task);
+        self.home.ledger.put_back(now, task, (pending, suspends), out);
     }
 
     /// The chunks of a step are synced: their tasks may start.

@@ -60,6 +60,9 @@ impl Ledger {
         if !pending.is_empty() {
             self.begin_wait(now, task, pending);
         }
+        if waits && self.awaits_mail(task) {
+            self.suspend(now, task);
+        }
         Ok(())
     }
 }

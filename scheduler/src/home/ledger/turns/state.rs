@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proto::{Attempt, LocalId, NodeId, Span, Time, wire};
 
+use super::Suspended;
+
 /// The turns of the tasks of one job in one partition.
 #[derive(Debug, Default)]
 pub(crate) struct PartTurns {
@@ -42,6 +44,10 @@ pub(super) struct TaskTurns {
     pub(super) waits_at: Option<NodeId>,
     /// Added to sums of the job by all turns.
     pub(super) sums: Vec<wire::VarSum>,
+    /// The last turn waits for a letter.
+    pub(super) mail_wait: Option<wire::MailWait>,
+    /// The task waits for a letter at present.
+    pub(super) suspended: Option<Suspended>,
 }
 
 impl TaskTurns {
@@ -97,6 +103,7 @@ impl TaskTurns {
             keys: self.keys.iter().map(key).collect(),
             awaits: self.awaits.clone(),
             known: self.known.values().copied().collect(),
+            mail_wait: self.mail_wait.clone(),
             ..bare
         }
     }
@@ -118,6 +125,8 @@ impl TaskTurns {
             known,
             waits_at: None,
             sums: record.sums,
+            mail_wait: record.mail_wait,
+            suspended: None,
         }
     }
 }

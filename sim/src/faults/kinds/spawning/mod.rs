@@ -2,6 +2,7 @@
 //! and from the attempt, so a further attempt does other things than the first.
 
 mod extras;
+mod mail;
 
 use node::Input;
 use proto::work::{Launch, Outcome, Turn, TurnAnswer};
@@ -45,6 +46,10 @@ impl World {
         }
         let verdict = yields::on_launch(&self.turns, launch);
         self.judge(verdict);
+        if let Some(resume) = &launch.resume {
+            let verdict = self.turns.on_letters(launch.task, resume.seq, &resume.letters);
+            self.judge(verdict);
+        }
         Some(Box::new(Script::of(launch)))
     }
 
@@ -66,7 +71,8 @@ impl World {
         let running = self.machines[index].running.get_mut(&(task, attempt));
         let Some(running) = running else { return false };
         if is_last {
-            let adds = !request.children.is_empty() || !request.sums.is_empty();
+            let mails = !request.events.is_empty() || !request.consumed.is_empty();
+            let adds = !request.children.is_empty() || !request.sums.is_empty() || mails;
             if script.seq > 0 || adds {
                 running.outcome.turn = adds.then(|| Box::new(turn.clone()));
                 let state = self.turns.committed.get(&task).and_then(|turns| {
@@ -80,6 +86,7 @@ impl World {
         }
         let script = running.script.as_mut().expect("looked at above");
         script.pending = Some(turn.verdict);
+        script.consumes.clone_from(&turn.consumed);
         self.turns.on_request(by, request);
         self.tell(|| format!("n{index}: {task} attempt {attempt} makes turn {}: {turn:?}", by.2));
         self.deliver(index, Input::Turn { task, attempt, turn: Box::new(turn) });
@@ -168,7 +175,9 @@ impl World {
             sums: sums.clone(),
             ..Request::default()
         };
-        let mut turn = Turn { verdict, spawned, awaits, state: Some(state), sums };
+        let mut turn =
+            Turn { verdict, spawned, awaits, state: Some(state), sums, ..Turn::default() };
+        self.add_mail((task, attempt), script, is_last, (&mut turn, &mut request));
         if let Some(extra) = extra {
             // A lost output of a task that has spawned others ends its job as lost.
             let with_outputs = self.injection.options().left_away == 0;
@@ -232,6 +241,9 @@ impl World {
                 script.seq = commit.seq;
                 script.steps += 1;
                 script.children += u64::from(commit.count);
+                let consumed = std::mem::take(&mut script.consumes);
+                script.letters.retain(|number, _| !consumed.contains(number));
+                script.read(commit.letters.iter().cloned());
                 let pause = Span(mix(script.own, commit.seq) % DURATION_MAX.0);
                 let verdict = self.turns.on_answered(task, &commit);
                 self.judge(verdict);
