@@ -122,6 +122,15 @@ fn layout(header: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// The line as a warning. A line that is one already stays as it is.
+#[must_use]
+pub fn as_warning(line: &str) -> String {
+    match line.starts_with("warning: ") || line.contains(": warning: ") {
+        true => line.to_owned(),
+        false => format!("warning: {line}"),
+    }
+}
+
 /// Prints a line on stderr. A failed write is ignored.
 pub fn say(text: &str) {
     say_lines(&shown(text));
@@ -140,5 +149,12 @@ mod tests {
     fn columns_line_up_and_end_ragged() {
         let rows = [vec!["1".to_owned(), "long".to_owned()], vec!["22".to_owned(), "x".to_owned()]];
         assert_eq!(layout(&["id", "name"], &rows), "id  name\n1   long\n22  x\n");
+    }
+
+    #[test]
+    fn a_warning_is_called_one_once() {
+        assert_eq!(as_warning("no disk"), "warning: no disk");
+        assert_eq!(as_warning("warning: no disk"), "warning: no disk");
+        assert_eq!(as_warning("node n0: warning: no disk"), "node n0: warning: no disk");
     }
 }

@@ -416,3 +416,41 @@ fn what_is_no_workflow() {
     let text = load(&path, None, &options).expect_err("it is no text").to_string();
     assert!(text.ends_with("w.gz: not a workflow: the file is not text"), "{text}");
 }
+
+/// Each error in a file of a known kind shows how it is written there.
+#[test]
+fn errors_show_the_right_form() {
+    let swf = |row: &str| format!("; a log\n{row}\n");
+    let table = [
+        (
+            "w.toml",
+            "[[task]]\nname = \"a\"\ncommand = []\n".to_owned(),
+            "command = [\"ls\", \"-l\"]",
+        ),
+        ("w.dot", "digraph { a -- b }".to_owned(), "a -> b [size=1e6]"),
+        ("w.dot", "digraph { a [size=soon] }".to_owned(), "a [size=1e9]"),
+        ("w.dot", "digraph { a [size=-5] }".to_owned(), "a [size=1e9]"),
+        ("w.swf", swf("1 2 3"), "18 numbers"),
+        ("w.swf", swf("1 0 0 soon 1 1 1 1 1 1 1 1 1 1 1 1 1 1"), "-1 for a value"),
+        ("w.dax", "<adag><job name=\"a\"/></adag>".to_owned(), "<job id=\"a\""),
+        ("w.dax", "<adag><job id=\"a\" runtime=\"soon\"/></adag>".to_owned(), "runtime=\"1.5\""),
+        (
+            "w.json",
+            r#"{"schemaVersion": "1.5", "workflow": {"specification": {"tasks": [{}]}}}"#
+                .to_owned(),
+            "\"parents\": [\"b\"]",
+        ),
+        (
+            "w.json",
+            r#"{"schemaVersion": "1.5", "workflow": {"execution": {"tasks":
+                [{"id": "a", "runtimeInSeconds": "soon"}]}}}"#
+                .to_owned(),
+            "\"runtimeInSeconds\": 1.5",
+        ),
+    ];
+    for (name, text, form) in table {
+        let (told, hint) = refused(name, &text);
+        assert!(hint.contains(form), "{text}: {told}; hint: {hint}");
+        assert!(told.starts_with(&format!("{name}:")), "it names its place: {told}");
+    }
+}

@@ -125,3 +125,22 @@ fn a_long_text_in_json_is_refused_before_it_is_held() {
     let error = read(Endless(0), "w.json", None, &LoadOptions::default()).unwrap_err();
     assert!(error.to_string().contains("a text is longer than 1048576 bytes"), "{error}");
 }
+
+/// An execution without its task: a mistyped id loses a recorded time.
+#[test]
+fn an_execution_of_an_unknown_task_is_named() {
+    let text = r#"{"schemaVersion": "1.5", "workflow": {
+        "execution": {"tasks": [{"id": "a", "runtimeInSeconds": 1}, {"id": "b1", "runtimeInSeconds": 2},
+                                {"id": "b2", "runtimeInSeconds": 2}]},
+        "specification": {"tasks": [{"id": "a"}, {"id": "b"}]}}}"#;
+    let read = |is_strict: bool| {
+        let options = LoadOptions { is_strict, ..LoadOptions::default() };
+        workloads::read(text.as_bytes(), "w.json", None, &options)
+    };
+    let graph = read(false).expect("it is read with a warning");
+    let expected = "w.json: task 'b1': the specification has no such task; its execution is passed \
+                    over (and 1 more)";
+    assert_eq!(graph.warnings, [expected]);
+    let refused = read(true).expect_err("--strict").to_string();
+    assert!(refused.starts_with("w.json: task 'b1': the specification has no such"), "{refused}");
+}

@@ -71,7 +71,7 @@ async fn write_all(context: &Context, client: &Client, dir: &Path) -> Result<(),
         let record = collect::of_job(client, job).await?;
         let parent = dir.join(DIRECTORY);
         executor::private::own_dir(&parent).map_err(|error| Failure::file(&parent, &error))?;
-        verb::files::put(&path, &files::bytes(&record)?)?;
+        verb::files::put_private(&path, &files::bytes(&record)?)?;
     }
     let newest = states.iter().take(RECORDS_KEPT).map(|state| path_of(dir, JobId(state.job)));
     remove_old(&dir.join(DIRECTORY), &newest.collect::<Vec<_>>());

@@ -220,14 +220,14 @@ fn text(report: &RunReport, told: &Simulated) -> String {
     row(
         "scheduler",
         format!(
-            "{} that knows {}, asked {} times{held_back}",
+            "{} that knows {}, asked {}{held_back}",
             told.scheduler,
             match told.info {
                 "exact" => "the truth",
                 "mean" => "means",
                 _ => "what users say",
             },
-            units::count(told.decisions)
+            units::number_of(told.decisions, "time")
         ),
     );
     row("simulator", format!("{:.1} us of CPU a task", told.cpu_us_per_task));

@@ -126,10 +126,18 @@ pub(crate) fn stall_line(state: &JobState) -> Option<String> {
     StallRow::of(state).map(|stall| stall.line(now_s))
 }
 
-/// The exit code of a verb that waited for this job.
+/// The exit code of a verb that waited for this job: 0 only if all its tasks are done.
 pub(crate) fn exit_of(state: &JobState) -> Exit {
-    match state_word(state) {
-        "finished" => Exit::Ok,
+    match state.phase() {
+        JobPhase::Finished => exit_of_counts(&counts(state)),
+        _ => Exit::Failed,
+    }
+}
+
+/// The exit code of a wait, by the tasks that have ended.
+pub(crate) fn exit_of_counts(counts: &PartitionCount) -> Exit {
+    match counts.failed + counts.skipped + counts.cancelled {
+        0 => Exit::Ok,
         _ => Exit::Failed,
     }
 }
@@ -429,5 +437,17 @@ mod tests {
         assert_eq!((state_word(&state), exit_of(&state)), ("failed", Exit::Failed));
         state.set_phase(JobPhase::JobCancelled);
         assert_eq!((state_word(&state), exit_of(&state)), ("cancelled", Exit::Failed));
+    }
+
+    #[test]
+    fn a_wait_is_well_only_if_all_tasks_are_done() {
+        let of = |counts: PartitionCount| {
+            let mut state = JobState { sum: Some(counts), ..JobState::default() };
+            state.set_phase(JobPhase::Finished);
+            exit_of(&state)
+        };
+        assert_eq!(of(PartitionCount { done: 2, ..PartitionCount::default() }), Exit::Ok);
+        assert_eq!(of(PartitionCount { cancelled: 1, ..PartitionCount::default() }), Exit::Failed);
+        assert_eq!(of(PartitionCount { skipped: 1, ..PartitionCount::default() }), Exit::Failed);
     }
 }

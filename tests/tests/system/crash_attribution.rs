@@ -153,7 +153,7 @@ fn a_limit_counts_every_death() {
     instance.starling(&["job", "wait", &id]).expect_code(1);
     let state = job(&instance, &id);
     let error = state["failures"][0]["error"].as_str().unwrap_or_default();
-    assert!(error.contains("died 1 times (its crash limit is 1)"), "{state}");
+    assert!(error.contains("died once (its crash limit is 1)"), "{state}");
     let wrong = ["submit", "--crash-limit", "many", "--", "true"];
     let said = instance.starling(&wrong).expect_code(2).stderr;
     assert!(said.contains("never-restart"), "{said}");

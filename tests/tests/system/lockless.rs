@@ -213,3 +213,28 @@ fn directories_of_projects_and_long_paths_work() {
         assert_eq!(mode, 0o700, "{}", own.display());
     }
 }
+
+#[test]
+fn files_of_an_instance_are_for_its_user_alone_whatever_the_umask() {
+    let sandbox = Sandbox::new();
+    let directory = sandbox.path("cluster");
+    let open = |arguments: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask 000; exec \"$@\"", "sh"]).arg(binary());
+        command.arg("--dir").arg(&directory).args(arguments);
+        sandbox.start_command(command).end()
+    };
+    open(&["up", "--nodes", "2", "--slots", "1"]).ok();
+    let job = ["submit", "--wait", "--out", "o.txt", "--", "sh", "-c", "echo printed | tee o.txt"];
+    open(&job).ok();
+    open(&["kv", "insert", "city", "Chicago"]).ok();
+    open(&["down"]).ok();
+    let files = starling_tests::files_below(&directory);
+    assert!(files.iter().any(|file| file.extension().is_some_and(|it| it == "srr")), "{files:?}");
+    for file in files {
+        let mode = fs::metadata(&file).expect("it is there").mode() & 0o7777;
+        // Objects are read-only.
+        let is_object = file.to_string_lossy().contains("/objects/");
+        assert!(mode & 0o077 == 0 || is_object && mode & 0o022 == 0, "{mode:o} {}", file.display());
+    }
+}

@@ -45,7 +45,8 @@ fn a_cancelled_task_takes_its_subtree_with_it_and_nothing_else() {
     let answer = instance.json(&["task", "cancel", &id, "root,other"]);
     assert_eq!((&answer["cancelled"], &answer["ended"]), (&1.into(), &1.into()), "{answer}");
     wait_until("the command is gone", || !is_alive(pid));
-    instance.starling(&["job", "wait", &id]).ok();
+    // The job did not do all that was asked for.
+    instance.starling(&["job", "wait", &id]).expect_code(1);
     let info = job(&instance, &id);
     assert_eq!(info["tasks"]["cancelled"], 5, "the root, its children, their child: {info}");
     assert_eq!(info["tasks"]["done"], 2, "{info}");
@@ -100,7 +101,8 @@ fn cancellations_that_race_with_completions_add_up() {
         had_ended += answer["ended"].as_u64().expect("a count");
     }
     assert_eq!(cancelled + had_ended, 40, "every named task is one or the other");
-    instance.starling(&["job", "wait", &id]).ok();
+    // The job did not do all that was asked for.
+    instance.starling(&["job", "wait", &id]).expect_code(1);
     let tasks = &job(&instance, &id)["tasks"];
     // Each cancels the one task that waits for it as well.
     assert_eq!(tasks["cancelled"], 2 * cancelled, "{tasks}");

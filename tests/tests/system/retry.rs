@@ -108,6 +108,30 @@ fn named_tasks_run_again_and_only_those() {
 }
 
 #[test]
+fn a_task_that_would_be_skipped_again_is_refused_and_its_parent_is_named() {
+    let instance = Instance::up(1, 2);
+    let mended = instance.sandbox().path("mended").display().to_string();
+    let text = format!(
+        "[[task]]\nname = 'b'\ncommand = ['sh', '-c', '[ -e {mended} ]']\n\
+         [[task]]\nname = 'c'\ncommand = ['true']\nafter = ['b']\n\
+         [[task]]\nname = 'd'\ncommand = ['true']\nafter = ['c']\n"
+    );
+    instance.sandbox().write("chain.toml", text);
+    let id = submit(&instance, &["--file", "chain.toml"]);
+    instance.starling(&["job", "wait", &id]).expect_code(1);
+    let refused = instance.starling(&["job", "retry", &id, "c"]).expect_code(4);
+    assert!(refused.stderr.contains("('b'), which is failed"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("hint: name both"), "{}", refused.stderr);
+    let refused = instance.starling(&["job", "retry", &id, "b,d"]).expect_code(4);
+    assert!(refused.stderr.contains("('c'), which is skipped"), "{}", refused.stderr);
+    assert_eq!(job(&instance, &id)["state"], "failed", "no round was opened");
+    instance.sandbox().write("mended", "");
+    instance.starling(&["job", "retry", &id, "b,c", "--wait"]).expect_code(1); // Without d.
+    instance.starling(&["job", "retry", &id, "d", "--wait"]).ok();
+    instance.down();
+}
+
+#[test]
 fn a_job_that_goes_on_is_not_retried() {
     let instance = Instance::up(1, 1);
     let id = submit(&instance, &["--", "sleep", "300"]);

@@ -10,7 +10,7 @@ use crate::errors::{Failure, plain};
 use crate::local::plan::ClusterPlan;
 use crate::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
 use crate::local::run_dir::RunDir;
-use crate::output::say;
+use crate::output::{as_warning, say};
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// The interval at which a run checks that its nodes are alive.
@@ -94,7 +94,7 @@ impl Cluster {
             scrub_every: plan.scrub_every,
             captured: plan.captured,
             hides_slurm: plan.hides_slurm,
-            say: |line| say(&format!("warning: {line}")),
+            say: |line| say(&as_warning(line)),
             ..NodeOptions::new(dir.path(), NodeId(0), plan.nodes)
         };
         // The closure owns the directory: an interrupt must not remove it under starting nodes.

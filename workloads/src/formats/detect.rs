@@ -166,8 +166,11 @@ pub fn read(
             return Err(Problem::NotAWorkflow { reason }.into());
         }
         let name = stem(&file);
+        let formed = |misread: Misread| misread.in_format(format);
         let graph = match format {
-            Format::WfFormat => Ok(wfformat::read(&mut source, &name, options, &deviations)?),
+            Format::WfFormat => {
+                Ok(wfformat::read(&mut source, &name, options, &deviations).map_err(formed)?)
+            }
             Format::Toml => {
                 let mut bytes = Vec::new();
                 let mut text = Limited::new(&mut source, WORKFLOW_TOML_BYTES_MAX);
@@ -184,12 +187,14 @@ pub fn read(
                     false => error,
                 })
             }
-            Format::Dot => Ok(dot::read(&mut source, &name, options, &deviations)?),
-            Format::Stg => Ok(stg::read(&mut source, &name, options)?),
-            Format::Estee => Ok(estee::read(&mut source, &name, options)?),
-            Format::Dax => Ok(dax::read(&mut source, &name, options)?),
-            Format::Swf => Ok(swf::read(&mut source, &name, options, &deviations)?),
-            Format::Alibaba => Ok(alibaba::read(&mut source, &name, options, &deviations)?),
+            Format::Dot => Ok(dot::read(&mut source, &name, options, &deviations).map_err(formed)?),
+            Format::Stg => Ok(stg::read(&mut source, &name, options).map_err(formed)?),
+            Format::Estee => Ok(estee::read(&mut source, &name, options).map_err(formed)?),
+            Format::Dax => Ok(dax::read(&mut source, &name, options).map_err(formed)?),
+            Format::Swf => Ok(swf::read(&mut source, &name, options, &deviations).map_err(formed)?),
+            Format::Alibaba => {
+                Ok(alibaba::read(&mut source, &name, options, &deviations).map_err(formed)?)
+            }
             Format::Generator => unreachable!("a generator is no file"),
         };
         Ok(graph.map(|mut graph| {
@@ -356,6 +361,57 @@ fn is_batch_task(text: &str) -> bool {
     let is_word =
         |word: &str| word == "status" || word.starts_with(|c: char| c.is_ascii_uppercase());
     line.split(',').count() >= alibaba::COLUMNS && columns.nth(4).is_some_and(is_word)
+}
+
+/// How tasks and their values are written in this kind of file.
+fn form_of(format: Format) -> Option<&'static str> {
+    Some(match format {
+        Format::WfFormat => {
+            "write a task as {\"id\": \"a\", \"parents\": [\"b\"]} in workflow.specification.tasks, \
+             its time as {\"id\": \"a\", \"runtimeInSeconds\": 1.5} in workflow.execution.tasks"
+        }
+        Format::Dot => {
+            "write a task as a [size=1e9]; an edge as a -> b [size=1e6]; all inside digraph { }"
+        }
+        Format::Stg => {
+            "write the number of tasks, then a line for each: its number, its time, the number of \
+             its parents, and their numbers"
+        }
+        Format::Estee => {
+            "write a task as {\"d\": 1.5, \"e_time\": 1.5, \"cpus\": 1, \"outputs\": [{\"s\": 1}], \
+             \"inputs\": [[0, 0]]}"
+        }
+        Format::Dax => {
+            "write a task as <job id=\"a\" name=\"align\" runtime=\"1.5\"/>, a dependency as \
+             <child ref=\"b\"><parent ref=\"a\"/></child>"
+        }
+        Format::Swf => {
+            "write a job as a line of 18 numbers, -1 for a value that is not known; comments begin \
+             with ;"
+        }
+        Format::Alibaba => "docs/formats.md describes the columns of the trace",
+        Format::Toml | Format::Generator => return None,
+    })
+}
+
+impl Misread {
+    /// Gives an error in a file of this kind the right form as its hint, if it has no hint.
+    pub(crate) fn in_format(mut self, format: Format) -> Self {
+        let Some(form) = form_of(format) else { return self };
+        let form = Some(form.to_owned());
+        self.problem = match self.problem {
+            Problem::Syntax { reason } => Problem::Mistake { reason, hint: form },
+            // The kind is known: only this place is wrong.
+            Problem::NotAWorkflow { reason } if self.at.is_some() => {
+                Problem::Mistake { reason: format!("not a workflow: {reason}"), hint: form }
+            }
+            Problem::BadTask { task, reason, hint: None } => {
+                Problem::BadTask { task, reason, hint: form }
+            }
+            problem => problem,
+        };
+        self
+    }
 }
 
 /// A file's name without directory and extensions.

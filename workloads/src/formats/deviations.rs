@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 
 use crate::formats::error::Problem;
-use crate::formats::text::Misread;
+use crate::formats::text::{Misread, shown};
 
 /// The oddities of one text.
 #[derive(Debug, Default)]
@@ -19,9 +19,16 @@ pub(crate) struct Deviations {
 #[derive(Debug)]
 struct Deviation {
     kind: &'static str,
-    /// Line and column of the first one.
+    /// The first one's name, which stands before its description.
+    name: String,
+    /// Line and column of the first one, from 1; 0: unknown.
     at: (usize, usize),
     more: u64,
+}
+
+/// An oddity as users read it.
+fn told(name: &str, kind: &str) -> String {
+    if name.is_empty() { kind.to_owned() } else { format!("task '{}': {kind}", shown(name)) }
 }
 
 impl Deviations {
@@ -34,24 +41,45 @@ impl Deviations {
     /// # Errors
     /// The user asked for strictness.
     pub(crate) fn pass(&self, at: (usize, usize), kind: &'static str) -> Result<(), Misread> {
+        self.pass_named(at, "", kind)
+    }
+
+    /// The same for an oddity of a task. Its place may be unknown: 0.
+    ///
+    /// # Errors
+    /// The user asked for strictness.
+    pub(crate) fn pass_named(
+        &self,
+        at: (usize, usize),
+        name: &str,
+        kind: &'static str,
+    ) -> Result<(), Misread> {
         if self.is_strict {
-            return Err(Misread::at(at.0, at.1, Problem::Odd { kind }));
+            let at = (at.0 > 0).then_some(at);
+            return Err(Misread { at, problem: Problem::Odd { kind: told(name, kind) } });
         }
         let mut kinds = self.kinds.borrow_mut();
         match kinds.iter_mut().find(|oddity| oddity.kind == kind) {
             Some(oddity) => oddity.more += 1,
-            None => kinds.push(Deviation { kind, at, more: 0 }),
+            None => kinds.push(Deviation { kind, name: name.to_owned(), at, more: 0 }),
         }
         Ok(())
     }
 
     /// One line for each kind, with the position of the first one.
     pub(crate) fn into_warnings(self, file: &str) -> Vec<String> {
-        let told = |Deviation { kind, at: (line, column), more }| match more {
-            0 => format!("{file}:{line}:{column}: {kind}"),
-            more => format!("{file}:{line}:{column}: {kind} (and {more} more)"),
+        let warning = |Deviation { kind, name, at: (line, column), more }| {
+            let place = match line {
+                0 => file.to_owned(),
+                line => format!("{file}:{line}:{column}"),
+            };
+            let told = told(&name, kind);
+            match more {
+                0 => format!("{place}: {told}"),
+                more => format!("{place}: {told} (and {more} more)"),
+            }
         };
-        self.kinds.into_inner().into_iter().map(told).collect()
+        self.kinds.into_inner().into_iter().map(warning).collect()
     }
 }
 

@@ -18,7 +18,7 @@ pub enum Problem {
     #[error("not a workflow: {reason}")]
     NotAWorkflow { reason: String },
     #[error("{kind}")]
-    Odd { kind: &'static str },
+    Odd { kind: String },
     #[error("unknown schema version '{version}'")]
     UnknownSchema { version: String },
     #[error("duplicate task '{task}'")]

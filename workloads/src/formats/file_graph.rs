@@ -102,6 +102,14 @@ impl FileGraph {
         Ok(())
     }
 
+    /// A task that is mentioned and not defined: it has only these records.
+    pub(crate) fn is_defined(&self, task: u32) -> bool {
+        self.rows[task as usize].is_defined
+    }
+    pub(crate) fn name_of(&self, task: u32) -> &str {
+        self.tasks.name(task)
+    }
+
     pub(crate) fn recorded(&mut self, task: u32) -> &mut Recorded {
         &mut self.rows[task as usize].recorded
     }

@@ -57,7 +57,7 @@ pub(crate) enum JobVerb {
         #[arg(long, value_name = "DIR|FILE")]
         from: Option<PathBuf>,
     },
-    /// Wait until jobs have ended; exit 1 when tasks failed
+    /// Wait until jobs have ended; exit 1 unless all tasks are done
     Wait {
         /// all, last, 5 or 1-3,7
         jobs: Selector,

@@ -258,9 +258,5 @@ pub(crate) async fn wait_submitted(
 
 /// The exit code of a wait that does not wait for the job's end.
 pub(crate) fn exit_of(state: &JobState) -> Exit {
-    let counts = jobs::counts(state);
-    match counts.failed + counts.skipped + counts.cancelled {
-        0 => Exit::Ok,
-        _ => Exit::Failed,
-    }
+    jobs::exit_of_counts(&jobs::counts(state))
 }

@@ -16,6 +16,9 @@ use crate::views::jobs::{self, JobRow};
 use crate::views::task_rows::state_word;
 use crate::views::waiting::{self, Deadline};
 
+/// Of more named tasks the parents are not asked for.
+const PARENTS_CHECKED_MAX: usize = 1_000;
+
 #[derive(Args, Debug)]
 pub(crate) struct RetryArgs {
     /// all, last, 5 or 1-3,7
@@ -26,7 +29,7 @@ pub(crate) struct RetryArgs {
     /// All failed, skipped and cancelled tasks, which is the default
     #[arg(long, conflicts_with = "tasks")]
     failed: bool,
-    /// Wait until it has ended; exit 1 if tasks failed again
+    /// Wait until it has ended; exit 1 unless all tasks are done
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -125,7 +128,12 @@ async fn open(
 ) -> Result<(), Failure> {
     let job = JobId(before.job);
     let tasks = match &args.tasks {
-        Some(text) => not_done(job, &find(client, job, Some(text)).await?)?,
+        Some(text) => {
+            let named = find(client, job, Some(text)).await?;
+            let ids = not_done(job, &named)?;
+            check_parents(client, job, &named, &ids).await?;
+            ids
+        }
         None => Vec::new(),
     };
     let state = client.raw().retry(job, before.round(), &tasks).await;
@@ -163,6 +171,47 @@ fn not_done(job: JobId, tasks: &[TaskState]) -> Result<Vec<LocalId>, Failure> {
     Ok(ids)
 }
 
+/// Refuses tasks with a parent that is neither done nor named: they would only end like before.
+async fn check_parents(
+    client: &Client,
+    job: JobId,
+    named: &[TaskState],
+    ids: &[LocalId],
+) -> Result<(), Failure> {
+    let of_parents = |task: &&TaskState| {
+        matches!(task.phase(), TaskPhase::TaskSkipped | TaskPhase::TaskCancelled)
+    };
+    for task in named.iter().filter(of_parents).take(PARENTS_CHECKED_MAX) {
+        let unmet = client.raw().explain(job, LocalId(task.local)).await?.unmet_parents;
+        let unnamed = unmet.into_iter().map(LocalId).find(|parent| !ids.contains(parent));
+        let Some(parent) = unnamed else { continue };
+        let parent = client.raw().explain(job, parent).await?.task.unwrap_or_default();
+        return Err(waits_for(job, task, &parent));
+    }
+    Ok(())
+}
+
+fn waits_for(job: JobId, task: &TaskState, parent: &TaskState) -> Failure {
+    let called = |task: &TaskState| match task.name.as_str() {
+        "" => LocalId(task.local).to_string(),
+        name => format!("{} ('{name}')", LocalId(task.local)),
+    };
+    let (id, by) = (called(task), called(parent));
+    let state = state_word(parent.phase());
+    Failure::refused(format!(
+        "job {}: task {id} needs task {by}, which is {state} and not named: it would only be \
+         skipped again",
+        job.0
+    ))
+    .hint(format!(
+        "name both ('starling job retry {} {},{}'), or leave the list out for all tasks that are \
+         not done",
+        job.0,
+        LocalId(parent.local),
+        LocalId(task.local)
+    ))
+}
+
 /// The failure of a refused retry, with a hint.
 fn explain(error: ClientError, job: JobId, before: &JobState) -> Failure {
     let job = job.0;
@@ -178,5 +227,27 @@ fn explain(error: ClientError, job: JobId, before: &JobState) -> Failure {
     match error {
         ClientError::Refused(_) => Failure::from(error).hint(hint),
         error => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::PartitionId;
+
+    use super::*;
+
+    #[test]
+    fn a_task_that_would_be_skipped_again_names_its_parent() {
+        let task = |index, name: &str, phase: TaskPhase| TaskState {
+            local: LocalId::new(PartitionId(0), index).0,
+            name: name.to_owned(),
+            phase: phase as i32,
+            ..TaskState::default()
+        };
+        let parent = task(0, "b", TaskPhase::TaskFailed);
+        let refused = waits_for(JobId(7), &task(1, "c", TaskPhase::TaskSkipped), &parent);
+        assert!(refused.message.contains("('c') needs task"), "{refused:?}");
+        assert!(refused.message.contains("('b'), which is failed"), "{refused:?}");
+        assert!(refused.hint.unwrap().contains("job retry 7"), "both are named");
     }
 }

@@ -103,7 +103,7 @@ fn quoted_after<'m>(message: &'m str, words: &str) -> Option<&'m str> {
     rest.split('`').next()
 }
 
-fn form_of(key: &str) -> Option<String> {
+pub(super) fn form_of(key: &str) -> Option<String> {
     FORMS.iter().find(|(known, _)| *known == key).map(|(_, form)| (*form).to_owned())
 }
 

@@ -8,6 +8,7 @@ use proto::limits::{self, COPIES_MAX};
 use proto::wire::OutputForm;
 
 use super::array::{Array, expand_range, find_range};
+use super::diagnostics;
 use super::function::{self, FunctionCall};
 pub(crate) use super::raw::ExternalFileUse;
 use super::raw::{AmountText, Pairs, RawInput, RawInputs, RawOutput, RawTask, located};
@@ -394,7 +395,9 @@ fn body(
             return Err(wrong(command.at, "has a command beside a body or duration"));
         }
         if command.value.is_empty() {
-            return Err(wrong(command.at, "the command is empty"));
+            let hint = diagnostics::form_of("command");
+            let fault = wrong(command.at, "the command is empty");
+            return Err(fault.with_hint(&hint.unwrap_or_default()));
         }
         let argv = command.value.into_iter().map(|argument| argument.into_inner()).collect();
         return Ok((Body::Command(argv), estimate_ns.unwrap_or(0)));

@@ -46,6 +46,11 @@ pub(super) fn read(
         let reason = "the workflow has neither a specification nor tasks";
         return Err(not_a_workflow(reason).into());
     }
+    let undefined = reader.executed.iter().filter(|&&task| !reader.graph.is_defined(task));
+    for &task in undefined {
+        let kind = "the specification has no such task; its execution is passed over";
+        deviations.pass_named((0, 0), reader.graph.name_of(task), kind)?;
+    }
     Ok((reader.graph, reader.name))
 }
 
@@ -53,6 +58,8 @@ struct Reader<'e> {
     element: &'e Element,
     graph: FileGraph,
     name: Option<String>,
+    /// Tasks with an execution; the specification may come after them.
+    executed: Vec<u32>,
     has_version: bool,
     has_tasks: bool,
     /// An error that is not a JSON error.
@@ -197,6 +204,7 @@ impl<'e> Reader<'e> {
             element,
             graph: FileGraph::new(),
             name: None,
+            executed: Vec::new(),
             has_version: false,
             has_tasks: false,
             problem: None,
@@ -252,6 +260,9 @@ impl<'e> Reader<'e> {
 
     fn executed(&mut self, row: ExecutedTask) -> Result<(), Problem> {
         let task = self.graph.mention(&row.id, None);
+        if !self.graph.is_defined(task) {
+            self.executed.push(task);
+        }
         let program = row.command.as_ref().and_then(|command| command.program.as_deref());
         if let Some(program) = program.filter(|program| !program.is_empty()) {
             self.graph.recorded(task).kind = self.graph.kind(program);

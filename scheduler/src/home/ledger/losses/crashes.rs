@@ -398,13 +398,17 @@ impl Ledger {
         let limit = self.spec(task).map_or(0, |spec| spec.crash_limit);
         let counts = |crash: &&Crash| if limit == 0 { crash.is_counted() } else { crash.ran() };
         let crashes: Vec<String> = crashes.filter(counts).map(Crash::describe).collect();
-        let (count, of) = match (crashes.len(), limit) {
-            (count, 0) => (count, String::new()),
-            (count, limit) => (count, format!(" (its crash limit is {limit})")),
+        let of = match limit {
+            0 => String::new(),
+            limit => format!(" (its crash limit is {limit})"),
+        };
+        let often = match crashes.len() {
+            1 => "once".to_owned(),
+            count => format!("{count} times"),
         };
         let named = crashes.iter().take(DEATHS_KEPT_MAX).map(String::as_str);
         format!(
-            "what ran it died {count} times{of}, so it is not started again: {}; hint: look for \
+            "what ran it died {often}{of}, so it is not started again: {}; hint: look for \
              what it does to its node: memory, signals to other processes, full disks",
             named.collect::<Vec<_>>().join(", ")
         )
