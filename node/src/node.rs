@@ -207,12 +207,6 @@ impl Node {
         }
     }
 
-    /// The values of the variables of a job that is homed here, by index.
-    #[must_use]
-    pub fn variables_of(&self, job: JobId) -> Option<&[wire::Variable]> {
-        self.scheduler.variables_of(job)
-    }
-
     pub(crate) fn load_user(&mut self, record: &Record) -> Result<(), kvs::DamagedRecord> {
         let forgets = self.own.mutant == Some(Mutant::NumbersForgotten);
         if forgets && kvs::keys::namespace(&record.key) == Some(kvs::keys::NUMBERS) {

@@ -56,6 +56,12 @@ fn owner_of(body: request::Body) -> Owner {
 }
 
 impl Node {
+    /// The values of the variables of a job that is homed here, by index.
+    #[must_use]
+    pub fn variables_of(&self, job: proto::JobId) -> Option<&[proto::wire::Variable]> {
+        self.scheduler.variables_of(job)
+    }
+
     pub(crate) fn on_request(&mut self, now: Time, client: ClientId, request: wire::Request) {
         let id = request.id;
         let Some(body) = request.body else {

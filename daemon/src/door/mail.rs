@@ -146,7 +146,8 @@ impl Door {
             let (ticket, answer) = self.mailboxes.ask();
             let bytes = send.data.len() as u32;
             let input = Input::AskMailbox { task, attempt, to: to.clone(), bytes, ticket };
-            let _ = self.inputs.send(Local::Input(input)); // If the run loop has ended, so does this.
+            // If the run loop has ended, so does the answer.
+            let _ = self.inputs.send(Local::Input(input));
             match answer.await {
                 Ok(refused) if refused.is_empty() => {}
                 Ok(refused) => {

@@ -231,3 +231,10 @@ fn facts(
         ..RunFacts::default()
     }
 }
+
+/// The work of a graph divided by all slots.
+fn area(graph: &Graph, options: &SimulationOptions) -> Span {
+    let work = |task| graph.task(task).duration_ns as f64 * f64::from(graph.cpus(task));
+    let slots = f64::from(options.nodes) * f64::from(options.slots);
+    Span((graph.indices().map(work).sum::<f64>() / slots) as u64)
+}

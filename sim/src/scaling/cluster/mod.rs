@@ -19,7 +19,7 @@ use super::node_failures::{FailureState, InjectedFailures};
 use super::submitter::{Sent, Submitter};
 use super::traffic::Flow;
 use super::transport::Transport;
-use super::{BEGIN, JOB, Mark, Meter, Simulation, SimulationOptions};
+use super::{BEGIN, JOB, Mark, Meter, Simulation, SimulationOptions, area};
 use crate::checkers::Violation;
 use crate::costs::{ByteTimes, Counts, Part, PriceList};
 use crate::rng::SimRng;
@@ -411,15 +411,15 @@ impl Cluster<'_, '_> {
                         .push(done + self.transport.latency(), ScalingEvent::Response(response));
                 }
                 Effect::Launch(launch) => self.launch(index, done, &launch),
-                // No job has any.
+                // No job has any, and no task spawns others.
                 Effect::Part(_)
                 | Effect::Variable { .. }
                 | Effect::VariablesForgotten { .. }
                 | Effect::VariableSet { .. }
                 | Effect::Mailbox { .. }
                 | Effect::GoesOn { .. }
-                | Effect::Notice { .. } => {}
-                Effect::TurnAnswer { .. } => {} // No task of a study spawns others.
+                | Effect::Notice { .. }
+                | Effect::TurnAnswer { .. } => {}
                 Effect::Kill { task, attempt } => {
                     if let Some(run) = self.machines[index].running.remove(&(task, attempt)) {
                         self.machines[index].busy_slots -= run.cpus;
@@ -584,13 +584,6 @@ impl Cluster<'_, '_> {
 fn last_release(graph: &Graph) -> Option<Time> {
     let last_ns = graph.indices().map(|task| graph.release_ns(task)).max().unwrap_or(0);
     (last_ns > 0).then(|| BEGIN + Span(last_ns))
-}
-
-/// The work of a graph divided by all slots.
-fn area(graph: &Graph, options: &SimulationOptions) -> Span {
-    let work = |task| graph.task(task).duration_ns as f64 * f64::from(graph.cpus(task));
-    let slots = f64::from(options.nodes) * f64::from(options.slots);
-    Span((graph.indices().map(work).sum::<f64>() / slots) as u64)
 }
 
 /// The batch of a step.
