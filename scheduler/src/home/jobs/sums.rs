@@ -15,6 +15,7 @@ pub(super) fn add(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) 
     sum.submitted += count.submitted;
     sum.held_bytes += count.held_bytes;
     sum.turns += count.turns;
+    sum.keeps |= count.keeps;
     add_sums(&mut sum.sums, &count.sums, 1);
     sum.work_ns += count.work_ns;
     sum.produced_bytes += count.produced_bytes;
