@@ -107,6 +107,17 @@ pub struct Spawn {
     pub entries: Vec<RangeInclusive<u64>>,
     /// The spawned tasks start after these.
     pub after: Vec<TaskRef>,
+    /// Outputs of children: the spawned tasks read them under the same names.
+    pub inputs: Vec<ChildOutput>,
+}
+
+/// An output of a child, in the form in which it was declared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChildOutput {
+    /// The child.
+    pub task: TaskRef,
+    /// `FILE`, `DIRECTORY/` or `glob:PATTERN`.
+    pub output: String,
 }
 
 /// A task of the own job.
@@ -454,11 +465,17 @@ impl Spawn {
             first: *range.start(),
             last: *range.end(),
         };
+        let input = |input: ChildOutput| {
+            let (file, form) = workloads::output_form(&input.output);
+            let (task, file, form) = (Some(input.task.to_record()), file.to_owned(), form as i32);
+            wire::DoorInputFile { task, file, form }
+        };
         wire::DoorSpawn {
             key: self.key,
             spec: Some(self.spec.spec.as_ref().clone()),
             entries: self.entries.into_iter().map(range).collect(),
             after: self.after.iter().map(|task| task.to_record()).collect(),
+            inputs: self.inputs.into_iter().map(input).collect(),
         }
     }
 }

@@ -96,8 +96,8 @@ pub use build::{GraphBuilder, GraphTask, TaskSpec};
 pub use call::{Client, ClientOptions};
 pub use data::{NodeEvents, StreamFilter, StreamPiece, StreamPlace};
 pub use door::{
-    Awaited, DOOR_VARIABLE, Door, DoorError, DoorRefusal, OutputPiece, RemoteCommand, RemoteEnd,
-    Spawn, SpawnedTasks, TaskRef,
+    Awaited, ChildOutput, DOOR_VARIABLE, Door, DoorError, DoorRefusal, OutputPiece, RemoteCommand,
+    RemoteEnd, Spawn, SpawnedTasks, TaskRef,
 };
 pub use door_events::{EventPeer, TaskEvent};
 pub use ends::{EndsPosition, EndsWatch, TaskEnd};

@@ -111,7 +111,17 @@ impl Raw<'_> {
         request_timeout: Duration,
         see: impl FnMut(wire::TaskState),
     ) -> Result<bool, ClientError> {
-        self.0.known_task_records(job, request_timeout, see).await
+        self.0.known_task_records(job, (request_timeout, false), see).await
+    }
+
+    /// As [`Client::known_tasks`], with the kept outputs of spawned tasks.
+    pub async fn kept_tasks(
+        self,
+        job: JobId,
+        request_timeout: Duration,
+        see: impl FnMut(wire::TaskState),
+    ) -> Result<bool, ClientError> {
+        self.0.known_task_records(job, (request_timeout, true), see).await
     }
 
     /// As [`Client::explain`].

@@ -104,8 +104,8 @@ impl Client {
         request_timeout: Duration,
         mut see: impl FnMut(TaskInfo),
     ) -> Result<bool, ClientError> {
-        self.known_task_records(job, request_timeout, |record| see(TaskInfo::of_record(record)))
-            .await
+        let how = (request_timeout, false);
+        self.known_task_records(job, how, |record| see(TaskInfo::of_record(record))).await
     }
 
     /// The reason for a task's present state, from its home.

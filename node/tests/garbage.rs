@@ -325,6 +325,7 @@ fn chunk(dice: &mut Values) -> wire::Chunk {
             parent: dice.numbers(),
             output: dice.small_numbers(),
         }],
+        late: Vec::new(),
     }
 }
 
@@ -356,8 +357,8 @@ fn request(dice: &mut Values) -> wire::request::Body {
         4 => Body::WatchJob(wire::JobQuery { job: dice.number(), ..Default::default() }),
         5 => {
             let (job, after, limit) = (dice.number(), dice.number(), dice.number() as u32);
-            let from_start = dice.below(2) == 0;
-            Body::Tasks(wire::TasksQuery { job, after, limit, from_start })
+            let (from_start, kept) = (dice.below(2) == 0, dice.below(2) == 0);
+            Body::Tasks(wire::TasksQuery { job, after, limit, from_start, kept })
         }
         6 => Body::Explain(wire::TaskQuery {
             job: dice.number(),

@@ -9,13 +9,19 @@ impl wire::JobState {
         self.settings.map_or(0, |settings| settings.round)
     }
 
+    /// True if submitted or spawned tasks of the job have kept outputs.
+    #[must_use]
+    pub fn keeps_results(&self) -> bool {
+        let spawned = self.sum.as_ref().is_some_and(|sum| sum.keeps);
+        spawned || self.settings.is_some_and(|settings| settings.keeps_results)
+    }
+
     /// A text about the records of the job that retention has removed, if any.
     #[must_use]
     pub fn thinned_text(&self) -> Option<String> {
         (self.thinned_ns > 0).then(|| {
             let day = &Time(self.thinned_ns).utc()[..10];
-            let keeps_results = self.settings.is_some_and(|settings| settings.keeps_results);
-            let what = match keeps_results {
+            let what = match self.keeps_results() {
                 true => "task records without results",
                 false => "the task records",
             };

@@ -80,6 +80,8 @@ proto::mutants! {
         EndsAtSubmittedTotal "ends-at-submitted-total",
         /// Spawned tasks start before the turn that made them is synced.
         BornBeforeSync "born-before-sync",
+        /// Children that had ended do not credit later ones that name them.
+        LateInputUncredited "late-input-uncredited",
     }
 
     /// Mutants of the variables of jobs.

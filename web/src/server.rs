@@ -171,7 +171,9 @@ async fn tasks(
 ) -> Response {
     match Query::<TaskFilter>::try_from_uri(&uri) {
         Ok(Query(filter)) => answer(&server, Question::Tasks { job, filter }, &headers).await,
-        Err(_) => problem(StatusCode::BAD_REQUEST, "the selection of tasks is wrong", Some(FILTER_HINT)),
+        Err(_) => {
+            problem(StatusCode::BAD_REQUEST, "the selection of tasks is wrong", Some(FILTER_HINT))
+        }
     }
 }
 

@@ -32,7 +32,7 @@ mod limits;
 pub mod lists;
 mod placement;
 
-pub use formats::command::CommandOptions;
+pub use formats::command::{CommandOptions, output_form};
 pub use formats::detect::{Format, LoadOptions, load, read};
 pub use formats::error::{LoadError, Problem};
 pub use formats::wfformat;

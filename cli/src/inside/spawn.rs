@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use client::SpawnedTasks;
+use client::{ChildOutput, SpawnedTasks, TaskRef};
 use serde::Serialize;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure, heard, plain};
@@ -24,7 +24,8 @@ pub(crate) struct SpawnArgs {
     /// One task for each number, for example 1-1000 or 1,3,5-9; {i} becomes the number
     #[arg(long, value_name = "NUMBERS")]
     array: Option<String>,
-    /// Files that the command reads; they appear in its directory
+    /// Files that the command reads; they appear in its directory. ID:FILE for an output of a child
+    /// of this task, such as 0:part.txt
     #[arg(long = "in", value_name = "FILE", num_args = 1..)]
     inputs: Vec<String>,
     /// Files on a file system that all nodes see; each node copies them to its own store, once
@@ -34,7 +35,7 @@ pub(crate) struct SpawnArgs {
     /// all files that match
     #[arg(long = "out", value_name = "FILE", num_args = 1..)]
     outputs: Vec<String>,
-    /// Start after these children of the same turn, such as 0 or 2-5
+    /// Start after these children, such as 0 or 2-5
     #[arg(long, value_name = "ID", num_args = 1..)]
     after: Vec<Handles>,
     /// Slots of the task
@@ -94,7 +95,7 @@ pub(crate) fn run(context: &Context, args: &SpawnArgs) -> Done {
     let job = std::env::var("STARLING_JOB_ID").ok();
     let (after, all) = handles::resolve(&args.after, job.as_deref()).map_err(|problem| {
         Failure::refused(format!("--after: {problem}"))
-            .hint("name children of the same turn, such as 0 or 2-5")
+            .hint("name children of this task, such as 0 or 2-5")
     })?;
     if all {
         return Err(Failure::usage("--after: 'all' is for 'starling await'")
@@ -104,7 +105,9 @@ pub(crate) fn run(context: &Context, args: &SpawnArgs) -> Done {
     let key = args.key.clone().unwrap_or_default();
     let spec = client::raw::task_spec(Arc::new(graph.specs()[0].clone()));
     let entries = ranges(graph.tasks().map(|task| task.entry));
-    let spawned = door.spawn(client::Spawn { key, spec, entries, after }).map_err(failure)?;
+    let inputs = args.inputs.iter().filter_map(|text| output_input(text)).collect();
+    let spawned = client::Spawn { key, spec, entries, after, inputs };
+    let spawned = door.spawn(spawned).map_err(failure)?;
     let handle = handles::range_text(spawned.first, spawned.count);
     heard(match context.output.json {
         true => {
@@ -119,7 +122,7 @@ pub(crate) fn run(context: &Context, args: &SpawnArgs) -> Done {
 fn graph(args: &SpawnArgs) -> Result<Graph, Failure> {
     let options = workloads::CommandOptions {
         array: args.array.clone(),
-        inputs: args.inputs.clone(),
+        inputs: args.inputs.iter().filter(|text| output_input(text).is_none()).cloned().collect(),
         staged: args.stage_in.clone(),
         outputs: args.outputs.clone(),
         cpus: args.cpus,
@@ -138,6 +141,13 @@ fn graph(args: &SpawnArgs) -> Result<Graph, Failure> {
         graph.set_crash_limit(limit);
     }
     Ok(graph)
+}
+
+/// `0:FILE`: an output of a child, as its `--out` has it. Other texts are files.
+fn output_input(text: &str) -> Option<ChildOutput> {
+    let (child, output) = text.split_once(':').filter(|(_, output)| !output.is_empty())?;
+    let task = TaskRef::Child(child.parse().ok()?);
+    Some(ChildOutput { task, output: output.to_owned() })
 }
 
 /// Relative paths begin at the job's submit directory: the task's own directory goes away.
@@ -166,6 +176,16 @@ fn ranges(entries: impl Iterator<Item = u64>) -> Vec<RangeInclusive<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_input_with_a_handle_is_an_output_of_a_child() {
+        let read = |text| output_input(text);
+        let output = "a/b:c".to_owned();
+        assert_eq!(read("12:a/b:c"), Some(ChildOutput { task: TaskRef::Child(12), output }));
+        for file in ["a", "a:b", ":b", "1:", "/x/1:b", "-1:b", "3.17:b"] {
+            assert_eq!(read(file), None, "{file}");
+        }
+    }
 
     #[test]
     fn entries_are_sent_as_ranges() {

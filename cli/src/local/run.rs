@@ -18,7 +18,7 @@ use verb::units::Timespan;
 use verb::{Context, Interrupt};
 use workloads::{Graph, Plan};
 
-use crate::cluster::job::results::{self, Delivery, Results};
+use crate::cluster::job::results::{self, Delivery, Results, Source};
 use crate::common::summary;
 use crate::local::instance::InstanceFile;
 use crate::local::lists::{self, ListArgs};
@@ -74,6 +74,8 @@ struct RunRequest<'a> {
     instance: Option<InstanceFile>,
     /// The destination of kept outputs.
     delivery: Option<Delivery<'a>>,
+    /// Where they are until then.
+    source: Source<'a>,
     record: Option<&'a Path>,
 }
 
@@ -100,14 +102,12 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
     verb::block_on_saving(async |interrupt| {
         let mut cluster = Cluster::start(&plan, args.processes).await?;
         let client = Client::connect(cluster.dir()).await?;
-        let delivery = results.as_ref().map(|results| Delivery {
-            results,
-            cluster_dir: cluster.dir().to_owned(),
-            keep_cluster: &keep_cluster,
-        });
-        let record = args.record.as_deref();
+        let cluster_dir = cluster.dir().to_owned();
+        let source = Source { cluster_dir: &cluster_dir, keep_cluster: &keep_cluster };
+        let delivery = results.as_ref().map(|results| Delivery { results, source });
+        let (graph, record) = (&graph, args.record.as_deref());
         let work =
-            RunRequest { graph: &graph, options, timeout, trace, instance, delivery, record };
+            RunRequest { graph, options, timeout, trace, instance, delivery, source, record };
         let one_process = cluster.is_one_process();
         let done = tokio::select! {
             done = execute(context, &plan, one_process, (&client, &interrupt), work) => done,
@@ -165,7 +165,7 @@ async fn execute(
     let plan = client.plan(work.graph, &work.options).await?;
     let deadline = Deadline::after(work.timeout);
     let job = plan.job();
-    let kept = kept_of(&work, &plan);
+    let mut kept = kept_of(&work, &plan);
     if !kept.is_empty() {
         // If the cluster's directory has to stay, they are fetched from there.
         kept_outputs::remember(client, job, &kept).await?;
@@ -180,6 +180,14 @@ async fn execute(
         (followed, _) => followed??,
     };
     let ended = Time(now_ns());
+    let spawned = kept_outputs::of_spawned(client, &state).await?;
+    let is_whole = spawned.check(job);
+    kept.extend(spawned.kept);
+    let made = results::of_spawned(&work.delivery, work.source, work.graph.name(), &kept)?;
+    let mut work: RunRequest<'_> = work;
+    if let Some(results) = &made {
+        work.delivery = Some(Delivery { results, source: work.source });
+    }
     let logs = Logs::read(client, job, None).await?;
     let fold = logs.fold(job, Some((work.graph, &plan)))?;
     // Before the bounds, which are no part of the run.
@@ -222,6 +230,7 @@ async fn execute(
     let described = describe(client, &mut work, (&logs, &plan), span).await;
     let recorded = leave_record(context, client, &work, (&logs, &plan), &report, &state).await;
     delivered?;
+    is_whole?;
     printed?;
     jobs::tell_more_of_run(&state);
     if !is_json && let Some(dir) = dir {

@@ -45,11 +45,17 @@ impl KeptRow {
     pub(crate) async fn of(client: &Client, state: &JobState) -> Option<Self> {
         let job = JobId(state.job);
         let listed = kept_outputs::recall_first(client, job);
-        let (kept, more) = tokio::time::timeout(LIST_TIMEOUT, listed).await.ok()?.ok()?;
+        let (mut kept, mut more) = tokio::time::timeout(LIST_TIMEOUT, listed).await.ok()?.ok()?;
+        let has_spawned = state.sum.as_ref().is_some_and(|sum| sum.keeps);
+        if has_spawned && !more {
+            let spawned = kept_outputs::of_spawned(client, state).await.ok()?;
+            more = spawned.is_partial;
+            kept.extend(spawned.kept);
+        }
         if kept.is_empty() {
             return None;
         }
-        if jobs::counts(state).done == state.total {
+        if !has_spawned && jobs::counts(state).done == state.total {
             return Some(Self::new(state.job, &kept, (more, false), |_| true));
         }
         // Of no output the checksum counts here.

@@ -220,7 +220,8 @@ impl Client {
     /// True if some node has tasks of a job that its home does not know: the job is being
     /// submitted.
     async fn is_staged(&self, job: JobId) -> bool {
-        let query = wire::TasksQuery { job: job.0, after: 0, limit: 1, from_start: true };
+        let job = job.0;
+        let query = wire::TasksQuery { job, limit: 1, from_start: true, ..Default::default() };
         let answers = self.ask_all(request::Body::Tasks(query), GUEST_TIMEOUT).await;
         answers.into_iter().any(|(_, answer)| {
             matches!(answer, Ok(Some(response::Body::Tasks(page))) if !page.tasks.is_empty())
@@ -234,30 +235,32 @@ impl Client {
         see: impl FnMut(wire::TaskState),
     ) -> Result<(), ClientError> {
         let state = self.job_record(job).await?;
-        self.tasks_by_homes(job, &state, self.request_timeout(), see).await?.map_or(Ok(()), Err)
+        let how = (self.request_timeout(), false);
+        self.tasks_by_homes(job, &state, how, see).await?.map_or(Ok(()), Err)
     }
 
-    /// The tasks of a job from homes that answer within `request_timeout`. False if some do not.
+    /// The tasks of a job from homes that answer within `request_timeout`, if `kept` with kept
+    /// outputs of spawned ones. False if some do not answer.
     pub(crate) async fn known_task_records(
         &self,
         job: JobId,
-        request_timeout: Duration,
+        (request_timeout, kept): (Duration, bool),
         see: impl FnMut(wire::TaskState),
     ) -> Result<bool, ClientError> {
         let state = match tokio::time::timeout(request_timeout, self.job_record(job)).await {
             Ok(Err(ClientError::ClusterUnreachable(_))) | Err(_) => return Ok(false),
             Ok(state) => state?,
         };
-        Ok(self.tasks_by_homes(job, &state, request_timeout, see).await?.is_none())
+        Ok(self.tasks_by_homes(job, &state, (request_timeout, kept), see).await?.is_none())
     }
 
-    /// Asks each home for its tasks, and repeats this for homes that do not answer. Returns the
-    /// error of the last one that has not answered in time.
+    /// Asks each home for its tasks, if `kept` with kept outputs of spawned ones, and repeats this
+    /// for homes that do not answer. Returns the error of the last one that has not answered.
     async fn tasks_by_homes(
         &self,
         job: JobId,
         state: &wire::JobState,
-        request_timeout: Duration,
+        (request_timeout, kept): (Duration, bool),
         mut see: impl FnMut(wire::TaskState),
     ) -> Result<Option<ClientError>, ClientError> {
         let mut left: BTreeSet<PartitionId> =
@@ -273,7 +276,7 @@ impl Client {
             let homes: BTreeSet<NodeId> = left.iter().map(|&it| self.home(it)).collect();
             let mut silent = None;
             for home in homes {
-                let walked = self.tasks_of(job, home, &left, |mut task| {
+                let walked = self.tasks_of((job, kept), home, &left, |mut task| {
                     if told.insert(task.local) {
                         if running.get(&task.local) == Some(&task.attempt) {
                             task.set_phase(wire::TaskPhase::RunningTask);
@@ -303,7 +306,7 @@ impl Client {
     /// partitions.
     async fn tasks_of(
         &self,
-        job: JobId,
+        (job, kept): (JobId, bool),
         home: NodeId,
         wanted: &BTreeSet<PartitionId>,
         mut see: impl FnMut(wire::TaskState),
@@ -326,7 +329,7 @@ impl Client {
         let (mut after, mut from_start) = (0, true);
         loop {
             let limit = limits::TASKS_PER_ANSWER_MAX as u32;
-            let query = wire::TasksQuery { job: job.0, after, limit, from_start };
+            let query = wire::TasksQuery { job: job.0, after, limit, from_start, kept };
             let body = request::Body::Tasks(query);
             let page = match self.ask_once(home, body, self.request_timeout()).await {
                 Ok(Some(response::Body::Tasks(page))) => page,
@@ -377,8 +380,8 @@ impl Client {
     /// the holders.
     async fn guests(&self, job: JobId) -> BTreeMap<u64, u64> {
         // After the last id only tasks of other homes follow.
-        let query =
-            wire::TasksQuery { job: job.0, after: u64::MAX - 1, limit: 1, from_start: false };
+        let (job, after) = (job.0, u64::MAX - 1);
+        let query = wire::TasksQuery { job, after, limit: 1, ..Default::default() };
         let mut guests = BTreeMap::new();
         for (_, answer) in self.ask_all(request::Body::Tasks(query), GUEST_TIMEOUT).await {
             if let Ok(Some(response::Body::Tasks(page))) = answer {

@@ -31,6 +31,7 @@ fn call(key: &str) -> wire::DoorSpawn {
         spec: Some(wire::Spec { body: Some(body), ..wire::Spec::default() }),
         entries: vec![wire::EntryRange { first: 0, last: 0 }],
         after: vec![],
+        inputs: vec![],
     }
 }
 

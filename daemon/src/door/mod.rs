@@ -9,6 +9,7 @@ the core, and the core's answer returns here. The door decides nothing about tas
 mod attempts;
 mod frames;
 mod gangs;
+mod inputs;
 mod mail;
 mod place;
 mod refusal;

@@ -6,6 +6,7 @@ use prost::Message as _;
 use proto::wire::{self, spec, task_ref};
 use proto::{entry, limits};
 
+use crate::door::inputs::{self, Parent};
 use crate::door::refusal::Refusal;
 
 /// The bytes that spawned tasks may take of a turn; its state and its awaited tasks take the rest.
@@ -84,14 +85,16 @@ impl Children {
             ));
         }
         let bytes = call.encoded_len();
-        let spec = checked_spec(call.spec)?;
+        let mut spec = checked_spec(call.spec)?;
         let count = count_of(&call.entries)?;
         if let Some(known) = self.keys.get(&call.key).filter(|_| !call.key.is_empty()) {
             return known.again(&call.key, count, self.next);
         }
         self.check_room(&call.key, count, bytes)?;
-        let parents = self.places(&call.after)?;
+        let mut parents = self.read(&call.inputs)?;
+        parents.extend(self.follow(&call.after)?);
         self.check_edges(count, parents.len())?;
+        inputs::declare(&mut spec, &call.inputs)?;
         self.keep(&spec, &call.entries)?;
         let first = self.next;
         self.next += count;
@@ -101,7 +104,7 @@ impl Children {
             let task = self.spawned.tasks.len() as u32;
             self.spawned.keys.push(wire::SpawnKey { task, key: call.key });
         }
-        self.add(spec, &call.entries, &parents);
+        self.add(spec, &call.entries, parents);
         Ok(wire::DoorSpawned { first, count, known: false })
     }
 
@@ -133,30 +136,28 @@ impl Children {
     fn check_edges(&self, count: u64, parents: usize) -> Result<(), Refusal> {
         let edges = count.saturating_mul(parents as u64);
         let most = limits::CHUNK_EDGES_MAX;
-        if edges.saturating_add(self.spawned.edges.len() as u64) <= most as u64 {
+        let late = self.spawned.inputs.iter().map(|input| input.child.len());
+        let known = self.spawned.edges.len() + late.sum::<usize>();
+        if edges.saturating_add(known as u64) <= most as u64 {
             return Ok(());
         }
         Err(Refusal::bad(
-            format!("--after: more than {most} pairs of tasks in one turn"),
+            format!("--after, --in: more than {most} pairs of tasks in one turn"),
             "spawn one task after all of them, and the others after that one",
         ))
     }
 
-    fn add(&mut self, spec: wire::Spec, entries: &[wire::EntryRange], parents: &[u32]) {
+    fn add(&mut self, spec: wire::Spec, entries: &[wire::EntryRange], parents: Vec<Parent>) {
         if self.spawned.specs.last() != Some(&spec) {
             self.spawned.specs.push(spec);
         }
         let spec = self.spawned.specs.len() as u32 - 1;
         let slots = parents.len() as u32;
+        let first = self.spawned.tasks.len() as u32;
         for entry in entries.iter().flat_map(|range| range.first..=range.last) {
-            let child = self.spawned.tasks.len() as u32;
             self.spawned.tasks.push(wire::Task { spec, entry, slots, ..wire::Task::default() });
-            let edges = (0..).zip(parents).map(|(slot, &parent)| {
-                let output = 0;
-                wire::SpawnEdge { parent, child, slot, output }
-            });
-            self.spawned.edges.extend(edges);
         }
+        inputs::add_edges(&mut self.spawned, first, parents);
     }
 
     /// The awaited tasks as the parent named them; none: all children.
@@ -181,28 +182,49 @@ impl Children {
         Ok(tasks)
     }
 
-    /// The places of the tasks in the next turn, by their names.
-    fn places(&self, after: &[wire::TaskRef]) -> Result<Vec<u32>, Refusal> {
-        let hint = "await it first: a task starts after children of the same turn only";
-        let place = |task: &wire::TaskRef| match task.task {
-            Some(task_ref::Task::Child(ordinal)) => {
-                self.check_child(ordinal)?;
-                let place = ordinal.checked_sub(self.committed);
-                let place = place.and_then(|place| u32::try_from(place).ok());
-                place.ok_or_else(|| {
-                    Refusal::bad(format!("--after: child {ordinal} is committed already"), hint)
-                })
-            }
-            Some(task_ref::Task::Local(_)) => {
-                Err(Refusal::bad("--after: only children of this task can be named", hint))
-            }
-            None => Err(unnamed()),
+    /// The children after which tasks start, by their names.
+    fn follow(&self, after: &[wire::TaskRef]) -> Result<Vec<Parent>, Refusal> {
+        let parent = |task: &wire::TaskRef| {
+            let ordinal = self.own_child("--after", Some(task))?;
+            Ok(match self.place(ordinal) {
+                Some(place) => Parent::Place { place, output: 0 },
+                None => Parent::of_earlier(ordinal),
+            })
         };
-        let places: Vec<u32> = after.iter().map(place).collect::<Result<_, _>>()?;
-        match places.iter().collect::<BTreeSet<_>>().len() == places.len() {
-            true => Ok(places),
+        let parents: Vec<Parent> = after.iter().map(parent).collect::<Result<_, _>>()?;
+        match parents.iter().collect::<BTreeSet<_>>().len() == parents.len() {
+            true => Ok(parents),
             false => Err(Refusal::bad("--after: a child is named twice", "name each child once")),
         }
+    }
+
+    /// The outputs that tasks read.
+    fn read(&self, inputs: &[wire::DoorInputFile]) -> Result<Vec<Parent>, Refusal> {
+        let parent = |input: &wire::DoorInputFile| {
+            let ordinal = self.own_child("--in", input.task.as_ref())?;
+            match self.place(ordinal) {
+                Some(place) => inputs::output_of(&self.spawned, (ordinal, place), input),
+                None => Ok(Parent::Earlier { ordinal, file: input.file.clone(), form: input.form }),
+            }
+        };
+        inputs.iter().map(parent).collect()
+    }
+
+    /// The ordinal of a child that exists, or is to exist with the next turn.
+    fn own_child(&self, option: &str, task: Option<&wire::TaskRef>) -> Result<u64, Refusal> {
+        match task.and_then(|task| task.task) {
+            Some(task_ref::Task::Child(ordinal)) => self.check_child(ordinal).map(|()| ordinal),
+            Some(task_ref::Task::Local(_)) => {
+                let text = format!("{option}: only children of this task can be named");
+                Err(Refusal::bad(text, "await it first"))
+            }
+            None => Err(unnamed()),
+        }
+    }
+
+    /// The place of a child in the next turn. `None`: it is committed already.
+    fn place(&self, ordinal: u64) -> Option<u32> {
+        u32::try_from(ordinal.checked_sub(self.committed)?).ok()
     }
 
     fn check_child(&self, ordinal: u64) -> Result<(), Refusal> {
@@ -312,6 +334,7 @@ mod tests {
             spec: Some(wire::Spec { body: Some(body), ..wire::Spec::default() }),
             entries: vec![wire::EntryRange { first: 0, last: count - 1 }],
             after: vec![],
+            inputs: vec![],
         }
     }
 
@@ -375,7 +398,7 @@ mod tests {
         assert_eq!(children.awaited(vec![]).unwrap(), [child(0), child(1)]);
         assert_eq!(children.awaited(vec![child(1)]).unwrap(), [child(1)]);
         assert!(children.awaited(vec![child(2)]).unwrap_err().text().contains("0 to 1"));
-        // No child waits for itself or for a later one, nor for one of an earlier turn.
+        // No child waits for itself or for a later one.
         let after = |ordinals: &[u64]| {
             let after = ordinals.iter().map(|&ordinal| child(ordinal)).collect();
             wire::DoorSpawn { after, ..call("", 2) }
@@ -385,13 +408,18 @@ mod tests {
         assert!(children.spawn(after(&[1, 0])).is_ok());
         let turn = children.take();
         let edges: Vec<_> = turn.edges.iter().map(|it| (it.parent, it.child, it.slot)).collect();
-        assert_eq!(edges, [(1, 2, 0), (0, 2, 1), (1, 3, 0), (0, 3, 1)]);
+        assert_eq!(edges, [(1, 2, 0), (1, 3, 0), (0, 2, 1), (0, 3, 1)]);
         assert_eq!(turn.tasks.iter().map(|it| it.slots).collect::<Vec<_>>(), [0, 0, 2, 2]);
-        let late = children.spawn(after(&[1])).unwrap_err();
-        assert!(late.text().contains("committed already"), "{late:?}");
-        children.put_back(turn);
-        assert!(children.spawn(after(&[1])).is_ok());
-        assert_eq!(children.take().tasks.len(), 6);
+        // A child of an earlier turn is named by its ordinal.
+        assert!(children.spawn(after(&[3, 1])).is_ok());
+        let late = children.take();
+        let named: Vec<_> =
+            late.inputs.iter().map(|it| (it.parent, &*it.child, &*it.slot)).collect();
+        assert_eq!(named, [(3, &[0, 1][..], &[0, 0][..]), (1, &[0, 1], &[1, 1])]);
+        assert!(late.edges.is_empty() && late.tasks.iter().all(|task| task.slots == 2));
+        children.put_back(late);
+        assert!(children.spawn(after(&[4])).is_ok());
+        assert_eq!(children.take().edges.len(), 2);
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod hand_over_tests;
 mod job_cleanup_tests;
 mod job_history_tests;
 mod job_rounds_tests;
+mod late_inputs_tests;
 mod lost_inputs_tests;
 mod mail_tests;
 mod notices_tests;

@@ -173,7 +173,7 @@ pub(super) fn child(index: u64) -> TaskId {
     TaskId { job: JobId(1), local: LocalId::new(MOVES, index) }
 }
 
-fn spawned(tasks: usize) -> wire::Spawned {
+pub(super) fn spawned(tasks: usize) -> wire::Spawned {
     let body = Some(wire::spec::Body::Sleep(wire::Sleep {}));
     let specs = vec![wire::Spec { body, ..wire::Spec::default() }];
     wire::Spawned { specs, tasks: vec![wire::Task::default(); tasks], ..Default::default() }
@@ -184,7 +184,7 @@ pub(super) fn turn(verdict: TurnVerdict, tasks: usize) -> Turn {
     Turn { verdict, spawned: spawned(tasks), state, ..Turn::default() }
 }
 
-fn wait(tasks: usize, ordinals: &[u64]) -> Turn {
+pub(super) fn wait(tasks: usize, ordinals: &[u64]) -> Turn {
     let name = |&ordinal| wire::TaskRef { task: Some(task_ref::Task::Child(ordinal)) };
     Turn { awaits: ordinals.iter().map(name).collect(), ..turn(TurnVerdict::TurnWait, tasks) }
 }

@@ -53,6 +53,8 @@ pub struct WorldOptions {
     /// A number from which outputs, names and edges of spawned tasks and refused turns are drawn. A
     /// world without it has none of them.
     pub more_turns: Option<u64>,
+    /// Tasks of a turn name children of earlier turns, by hashes with this number.
+    pub late_inputs: Option<u64>,
     /// A number from which the variables of jobs and their values are drawn. A world without it has
     /// none of them.
     pub variables: Option<u64>,
@@ -109,6 +111,7 @@ impl WorldOptions {
             varies_permille: 0,
             more_turns: None,
             mail: None,
+            late_inputs: None,
             variables: None,
             clients_learn: false,
             grows: None,

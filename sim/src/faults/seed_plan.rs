@@ -12,6 +12,7 @@ use crate::faults::clients::random_jobs::{Draft, JobMix, Submission};
 use crate::faults::kinds::gangs;
 use crate::faults::kinds::node_offers;
 use crate::faults::kinds::notices;
+use crate::faults::kinds::spawning::late;
 use crate::faults::kinds::throttles::{self, Limits};
 use crate::faults::network::NetworkOptions;
 use crate::faults::options::WorldOptions;
@@ -380,6 +381,7 @@ fn spawn_some(
     // A separate stream, so that other draws of a seed stay as they are.
     let mut more = SimRng::new(seed.rotate_left(8) ^ MORE_TURNS_STREAM);
     world.more_turns = spawn_more(&mut more, faultless, jobs);
+    world.late_inputs = world.more_turns.and_then(|_| late::of_seed(seed));
     let mut variables = SimRng::new(seed.rotate_left(16) ^ VARIABLES_STREAM);
     world.variables = variables.chance(VARIABLES_PERMILLE).then(|| variables.number());
     let mut mail = SimRng::new(seed.rotate_left(24) ^ MAIL_STREAM);

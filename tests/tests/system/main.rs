@@ -54,6 +54,7 @@ mod search;
 mod slurm;
 mod soak;
 mod spawn;
+mod spawned_outputs;
 mod store_recovery;
 mod synthetic;
 mod throttle;

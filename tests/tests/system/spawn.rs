@@ -7,20 +7,20 @@ use rustix::process::{Pid, Signal, kill_process};
 use starling_tests::{Instance, Ran, Sandbox, binary, wait_until};
 
 /// Writes a script for the shell, in which `starling` is the tested program.
-fn script(sandbox: &Sandbox, name: &str, text: &str) -> String {
+pub(crate) fn script(sandbox: &Sandbox, name: &str, text: &str) -> String {
     let program = binary().display();
     let text = format!("set -e\nstarling() {{ {program} \"$@\"; }}\n{text}");
     sandbox.write(name, text).display().to_string()
 }
 
 /// Submits a script and waits for its job.
-fn run(instance: &Instance, script: &str, more: &[&str]) -> Ran {
+pub(crate) fn run(instance: &Instance, script: &str, more: &[&str]) -> Ran {
     let mut arguments = vec!["submit", "--wait", "--timeout", "60s", "--", "sh", script];
     arguments.extend(more);
     instance.starling(&arguments)
 }
 
-fn text(path: PathBuf) -> String {
+pub(crate) fn text(path: PathBuf) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 

@@ -1,10 +1,12 @@
 //! Kept outputs of tasks: copied out of the cluster after a run, or on request.
 //!
 //! A submitted workflow leaves the list of its kept outputs in the cluster's own store, because the
-//! workflow file may be gone when they are fetched.
+//! workflow file may be gone when they are fetched. The homes of spawned tasks know those of the
+//! latter.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use client::{Client, ClientError, SubmitOptions};
 use proto::event::End;
@@ -22,6 +24,8 @@ use crate::units::number_of;
 
 /// The maximum of outputs in one key of the store, far below the limit of a value.
 const LISTED_MAX: usize = 10_000;
+/// The time that the homes of spawned tasks have to list kept outputs.
+const LISTED_WITHIN: Duration = Duration::from_secs(10);
 /// The maximum of lost outputs that an error names.
 const LOST_SHOWN_MAX: usize = 5;
 
@@ -123,6 +127,42 @@ pub async fn recall_first(client: &Client, job: JobId) -> Result<(Vec<KeptOutput
     let kept = recall_part(client, job, 0).await?.unwrap_or_default();
     let has_more = kept.len() >= LISTED_MAX && client.kv().lookup(&key(job, 1)).await?.is_some();
     Ok((kept, has_more))
+}
+
+/// The kept outputs of spawned tasks.
+#[derive(Debug, Default)]
+pub struct OfSpawned {
+    pub kept: Vec<KeptOutput>,
+    /// Some homes of spawned tasks did not answer.
+    pub is_partial: bool,
+}
+
+impl OfSpawned {
+    /// Fails if some are not known.
+    pub fn check(&self, job: JobId) -> Result<(), Failure> {
+        if !self.is_partial {
+            return Ok(());
+        }
+        let text = format!("homes of spawned tasks of job {} do not answer", job.0);
+        Err(Failure::lost(text).hint("their kept outputs were not copied: repeat it later"))
+    }
+}
+
+/// Asks the homes for the kept outputs of spawned tasks. No client has listed these. Few jobs have
+/// any, and only these are asked for.
+pub async fn of_spawned(client: &Client, state: &wire::JobState) -> Result<OfSpawned, Failure> {
+    let mut found = OfSpawned::default();
+    if !state.sum.as_ref().is_some_and(|sum| sum.keeps) {
+        return Ok(found);
+    }
+    let see = |task: wire::TaskState| {
+        let one = |it: wire::KeptFile| KeptOutput(task.local, it.output, it.file, it.form);
+        found.kept.extend(task.kept.into_iter().map(one));
+    };
+    let is_complete = client.raw().kept_tasks(JobId(state.job), LISTED_WITHIN, see).await?;
+    found.is_partial = !is_complete;
+    found.kept.sort_unstable_by_key(|kept| (kept.0, kept.1));
+    Ok(found)
 }
 
 async fn recall_part(

@@ -106,17 +106,22 @@ fn of_command(problem: Problem, options: &CommandOptions) -> Problem {
     Problem::InputNotFound { file, path: path.display().to_string(), reason }
 }
 
-/// `FILE`, `DIRECTORY/` or `glob:PATTERN`; all are kept.
-fn output(key: String, mut file: Located<String>) -> OutputFile {
-    let form = if let Some(pattern) = file.value.strip_prefix("glob:") {
-        file.value = pattern.to_owned();
-        OutputForm::Files
-    } else if let Some(directory) = file.value.strip_suffix('/') {
-        file.value = directory.to_owned();
-        OutputForm::Directory
+/// The name and the form of an output that is written as `FILE`, `DIRECTORY/` or `glob:PATTERN`.
+#[must_use]
+pub fn output_form(text: &str) -> (&str, OutputForm) {
+    if let Some(pattern) = text.strip_prefix("glob:") {
+        (pattern, OutputForm::Files)
+    } else if let Some(directory) = text.strip_suffix('/') {
+        (directory, OutputForm::Directory)
     } else {
-        OutputForm::File
-    };
+        (text, OutputForm::File)
+    }
+}
+
+/// All are kept.
+fn output(key: String, mut file: Located<String>) -> OutputFile {
+    let (name, form) = output_form(&file.value);
+    file.value = name.to_owned();
     let (optional, keep, replicas, size_bytes) = (false, true, 0, 0);
     OutputFile { key, file, keep, replicas, form, optional, size_bytes }
 }

@@ -8,7 +8,7 @@ use client::Client;
 use proto::NodeId;
 use serde::Serialize;
 use verb::Context;
-use verb::cluster::kept_outputs::{CopiedFile, copy, recall};
+use verb::cluster::kept_outputs::{CopiedFile, OfSpawned, copy, of_spawned, recall};
 use verb::cluster::logs::Logs;
 use verb::errors::{Done, Failure};
 use verb::output::say;
@@ -49,8 +49,15 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &FetchArgs) ->
                 job.0
             ));
         }
-        let kept = recall(client, job).await?;
-        if kept.is_empty() && chosen.len() == 1 {
+        let mut kept = recall(client, job).await?;
+        // Without an answer of the job's home there is the warning above.
+        let spawned = match client.raw().job(job).await {
+            Ok(state) => of_spawned(client, &state).await?,
+            Err(_) => OfSpawned::default(),
+        };
+        short.extend(spawned.check(job).err());
+        kept.extend(spawned.kept);
+        if kept.is_empty() && short.is_empty() && chosen.len() == 1 {
             return Err(Failure::refused(format!("job {} keeps no outputs", job.0))
                 .hint("mark them: --out FILE of a command, keep = true in a workflow"));
         }

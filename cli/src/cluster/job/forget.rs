@@ -53,8 +53,7 @@ async fn may_be_forgotten(client: &Client, job: JobId, results: bool) -> Result<
             "'starling job wait {number}' waits for its end, 'starling job cancel {number}' ends it"
         )));
     }
-    let keeps = || state.settings.is_some_and(|settings| settings.keeps_results);
-    if !results && (keeps() || kept_outputs::is_listed(client, job).await?) {
+    if !results && (state.keeps_results() || kept_outputs::is_listed(client, job).await?) {
         let text = format!("job {number} keeps results: it is forgotten with them, or not at all");
         return Err(Failure::refused(text).hint(format!(
             "'starling job fetch {number} -o DIR' copies them, \

@@ -136,9 +136,27 @@ fn directory_name(now: OffsetDateTime, name: &str) -> String {
 #[derive(Debug)]
 pub(crate) struct Delivery<'r> {
     pub(crate) results: &'r Results,
-    /// The directory of the run's own cluster, and whether it must stay.
-    pub(crate) cluster_dir: PathBuf,
+    pub(crate) source: Source<'r>,
+}
+
+/// The directory of the run's own cluster, and whether it must stay.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'r> {
+    pub(crate) cluster_dir: &'r Path,
     pub(crate) keep_cluster: &'r Cell<bool>,
+}
+
+/// A directory for a run that has none: its tasks have spawned others with kept outputs.
+pub(crate) fn of_spawned(
+    delivery: &Option<Delivery<'_>>,
+    source: Source<'_>,
+    name: &str,
+    kept: &[KeptOutput],
+) -> Result<Option<Results>, Failure> {
+    if delivery.is_some() || kept.is_empty() {
+        return Ok(None);
+    }
+    Results::fresh(name).map(Some).map_err(|failure| source.keep_all(failure))
 }
 
 impl Delivery<'_> {
@@ -157,7 +175,7 @@ impl Delivery<'_> {
             let outcome = kept_outputs::copy(client, &logs, job, kept, dir).await?;
             Ok::<_, Failure>((logs, outcome))
         };
-        let (logs, outcome) = copied.await.map_err(|failure| self.keep_all(failure))?;
+        let (logs, outcome) = copied.await.map_err(|failure| self.source.keep_all(failure))?;
         let unwritten = self.rescue(client, &logs, job, &outcome).await;
         let away: Vec<_> = outcome.away.iter().copied().collect();
         unwritten
@@ -178,7 +196,7 @@ impl Delivery<'_> {
         let number = number_of(outcome.unwritten.len() as u64, "kept output");
         let text = format!("{dir}: {number} could not be written, '{}': {why}", first.2);
         let failure = Failure::refused(text);
-        let Ok(fallback) = Results::fallback() else { return Err(self.keep_all(failure)) };
+        let Ok(fallback) = Results::fallback() else { return Err(self.source.keep_all(failure)) };
         let rest: Vec<KeptOutput> =
             outcome.unwritten.iter().map(|(kept, _)| kept.clone()).collect();
         match kept_outputs::copy(client, logs, job, &rest, fallback.dir()).await {
@@ -187,14 +205,16 @@ impl Delivery<'_> {
                 let place = fallback.dir().display();
                 Err(failure.hint(format!("the results that were not written are in {place}")))
             }
-            Ok(_) => Err(self.keep_all(failure)),
+            Ok(_) => Err(self.source.keep_all(failure)),
             Err(other) => {
                 say(&format!("warning: {}", other.message));
-                Err(self.keep_all(failure))
+                Err(self.source.keep_all(failure))
             }
         }
     }
+}
 
+impl Source<'_> {
     /// The only copies stay where they are.
     fn keep_all(&self, failure: Failure) -> Failure {
         self.keep_cluster.set(true);
@@ -220,10 +240,16 @@ pub(crate) async fn save(
         Exit::Interrupted => "",
         _ => return failure,
     };
+    let mut kept = kept.to_vec();
+    if let Ok(state) = client.raw().job(job).await
+        && let Ok(spawned) = kept_outputs::of_spawned(client, &state).await
+    {
+        kept.extend(spawned.kept);
+    }
     if kept.is_empty() {
         return failure;
     }
-    match delivery.copy(client, job, kept).await {
+    match delivery.copy(client, job, &kept).await {
         Ok(()) => {
             let dir = delivery.results.dir().display();
             failure.hint(format!("the results kept so far are in {dir}{more}"))

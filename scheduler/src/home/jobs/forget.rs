@@ -23,7 +23,7 @@ impl Job {
 
     /// Tasks of the job keep outputs: a client needs the job's record to fetch them.
     pub(super) fn keeps_results(&self) -> bool {
-        self.state.settings.is_some_and(|settings| settings.keeps_results)
+        self.state.keeps_results()
     }
 
     /// The error for a client that asks for the job.

@@ -17,6 +17,7 @@ pub(super) fn add(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) 
     sum.turns += count.turns;
     sum.events += count.events;
     sum.events_dropped += count.events_dropped;
+    sum.keeps |= count.keeps;
     add_sums(&mut sum.sums, &count.sums, 1);
     sum.work_ns += count.work_ns;
     sum.produced_bytes += count.produced_bytes;

@@ -64,7 +64,7 @@ pub(super) fn check_open_chunk(chunk: &wire::Chunk) -> Result<(), ChunkError> {
     if end > SPAWNED_INDICES || chunk.number >= SPAWNED_CHUNKS {
         return wrong("its first index or its number is out of range");
     }
-    if !chunk.children.is_empty() || chunk.spawned {
+    if !chunk.children.is_empty() || !chunk.late.is_empty() || chunk.spawned {
         return wrong("edges of an open job are named by the children");
     }
     let mut slots: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); chunk.tasks.len()];

@@ -440,6 +440,8 @@ impl Ledger {
             let has_room = self.retired_weight <= KEPT_WEIGHT_MAX;
             if self.homes_move && self.is_read(job, partition, number)
                 || has_room && self.keeps(job, partition)
+                || has_room && self.may_be_read(job, partition, number)
+                || self.is_named(job, partition, number)
             {
                 self.retired.push_back(retired);
                 continue;

@@ -1,5 +1,6 @@
 //! Queries of the ledger: names, listings, explanations.
 
+use prost::Message as _;
 use proto::limits::{OUTPUT_SUMS_PER_ANSWER_MAX, TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX};
 use proto::work::Captured;
 use proto::{Attempt, JobId, LocalId, PartitionId, TaskId, codec, wire};
@@ -15,6 +16,8 @@ const UNMET_PARENTS_REPORTED_MAX: usize = 4096;
 const ARGV_SHOWN_BYTES_MAX: usize = 4096;
 /// The maximum number of output names in an explanation of a task.
 const OUTPUT_FILES_SHOWN_MAX: usize = 1_000;
+/// A page of a list ends after the task with which its kept outputs have this many bytes.
+const KEPT_PER_ANSWER_BYTES: usize = 1 << 20;
 
 impl Ledger {
     /// The task's name: its own, or its spec's with `{i}` filled in.
@@ -100,7 +103,23 @@ impl Ledger {
             .take(TASK_SIZES_REPORTED_MAX)
             .collect(),
             sums_after: 0,
+            kept: Vec::new(),
         })
+    }
+
+    /// The kept outputs of a spawned task. The client of the job knows those of all others.
+    fn kept_files(&self, task: TaskId) -> Vec<wire::KeptFile> {
+        let segment = self.part(task).and_then(|part| part.segment(task.local.index()));
+        let brief = segment.filter(|segment| segment.is_spawned()).and_then(|_| self.brief(task));
+        let Some(brief) = brief else { return Vec::new() };
+        let Some(spec) = self.spec_of(task.job, brief.spec) else { return Vec::new() };
+        let kept = (0..).zip(&spec.outputs).filter(|(_, declared)| declared.keep);
+        kept.map(|(output, declared)| wire::KeptFile {
+            output,
+            file: proto::entry::expand(&declared.file, brief.entry),
+            form: declared.form,
+        })
+        .collect()
     }
 
     /// A page of the checksums of a done task's outputs, from this output on.
@@ -137,8 +156,18 @@ impl Ledger {
             indices.map(move |index| LocalId::new(partition, index))
         });
         let mut ids = ids.map(|local| TaskId { job: JobId(query.job), local });
-        let tasks: Vec<_> =
-            ids.by_ref().take(limit).filter_map(|task| self.task_state(task)).collect();
+        let (mut tasks, mut kept_bytes) = (Vec::new(), 0);
+        for task in ids.by_ref().take(limit) {
+            let Some(mut state) = self.task_state(task) else { continue };
+            if query.kept {
+                state.kept = self.kept_files(task);
+                kept_bytes += state.kept.iter().map(|kept| kept.encoded_len()).sum::<usize>();
+            }
+            tasks.push(state);
+            if kept_bytes >= KEPT_PER_ANSWER_BYTES {
+                break;
+            }
+        }
         wire::TaskStates { tasks, end: ids.next().is_none() }
     }
 

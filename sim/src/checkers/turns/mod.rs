@@ -30,6 +30,11 @@ pub(crate) struct Request {
     /// The output of the child before it that each child reads: 0 orders it only, 1 is the output.
     /// Empty if no child has an edge.
     pub edges: Vec<Option<u32>>,
+    /// The child of an earlier turn that each child names, by its ordinal, with the output as
+    /// above. Empty if no child names one.
+    pub late: Vec<Option<(u64, u32)>>,
+    /// Whether each child has a kept output. Empty if none has.
+    pub kept: Vec<bool>,
     /// The best value of the job that the node knew.
     pub used: Option<i64>,
     pub sums: Vec<proto::wire::VarSum>,
@@ -87,6 +92,7 @@ impl Turns {
         if request.children.len() as u64 != spawned {
             return wrong(format!("{task}: turn {seq} has another number of children: {spawned}"));
         }
+        let earlier = self.children_until(task, seq.saturating_sub(1));
         let before = self.committed.entry(task).or_default();
         let last = before.last_key_value().map(|(&last, _)| last).unwrap_or_default();
         if seq != last + 1 {
@@ -102,8 +108,15 @@ impl Turns {
                 let parent = LocalId::new(task.partition(), first + at - 1);
                 Some(Slot { parent, output })
             };
+            let late = request.late.get(at as usize).copied().flatten();
+            let late_slot = |(ordinal, output): (u64, u32)| {
+                let parent = *earlier.get(ordinal as usize).expect("it was drawn from these");
+                Some(Slot { parent, output })
+            };
+            let kept = request.kept.get(at as usize).copied().unwrap_or(false);
             let child = ExpectedTask {
-                slots: edge.map(slot).into_iter().collect(),
+                slots: edge.map(slot).into_iter().chain(late.map(late_slot)).collect(),
+                kept: kept.then_some(0).into_iter().collect(),
                 kind: KIND_SPAWNING.to_owned(),
                 cpus: 1,
                 duration,
@@ -129,6 +142,26 @@ impl Turns {
             count += turn.request.children.len() as u64;
         }
         (count, names)
+    }
+
+    /// The children of a task up to this turn, in the order of their ordinals.
+    fn children_until(&self, task: TaskId, seq: u64) -> Vec<LocalId> {
+        let turns = self.committed.get(&task).into_iter().flat_map(|turns| turns.range(..=seq));
+        let of_turn =
+            |turn: &Committed| turn.first..turn.first + turn.request.children.len() as u64;
+        let indices = turns.flat_map(|(_, turn)| of_turn(turn));
+        indices.map(|index| LocalId::new(task.partition(), index)).collect()
+    }
+
+    /// Whether each child up to this turn has a kept output.
+    pub(crate) fn kept_until(&self, task: TaskId, seq: u64) -> Vec<bool> {
+        let turns = self.committed.get(&task).into_iter().flat_map(|turns| turns.range(..=seq));
+        let kept = |request: &Request, at| request.kept.get(at).copied().unwrap_or(false);
+        turns
+            .flat_map(|(_, Committed { request, .. })| {
+                (0..request.children.len()).map(move |at| kept(request, at))
+            })
+            .collect()
     }
 
     /// A power cut or a failover undoes a turn.

@@ -21,7 +21,7 @@ impl Ledger {
         out: &mut Out,
     ) -> Result<bool, ChunkError> {
         check_chunk(&chunk)?;
-        if chunk.spawned || chunk.open {
+        if chunk.spawned || chunk.open || !chunk.late.is_empty() {
             return Err(ChunkError::Malformed {
                 job: chunk.job,
                 partition: chunk.partition,
@@ -62,6 +62,7 @@ impl Ledger {
     /// Spawned tasks may start from now on.
     pub(crate) fn activate_born(&mut self, job: JobId, partition: PartitionId, chunks: &[u32]) {
         if self.jobs.get(&job).is_some_and(|it| it.parts.contains(partition)) {
+            self.credit_born(job, partition, chunks);
             let chunks = chunks.iter().copied().collect();
             self.activations.push_back(Activation::new(job, partition, chunks, false));
         }
@@ -76,6 +77,10 @@ impl Ledger {
         job.open += u64::from(segment.len());
         let part = job.parts.get_or_default(PartitionId(chunk.partition));
         part.count.spawned += if chunk.spawned { u64::from(segment.len()) } else { 0 };
+        part.count.keeps |= keeps_spawned(chunk);
+        if chunk.spawned && !chunk.late.is_empty() {
+            part.turns.get_or_insert_default().add_late(&chunk.late);
+        }
         if chunk.open {
             let partition = PartitionId(chunk.partition);
             let open = part.open_part.get_or_insert_default();
@@ -88,4 +93,10 @@ impl Ledger {
         part.add(segment);
         self.has_releases |= has_releases;
     }
+}
+
+/// Whether tasks of a spawned chunk have kept outputs.
+pub(super) fn keeps_spawned(chunk: &wire::Chunk) -> bool {
+    let keeps = |spec: &wire::Spec| spec.outputs.iter().any(|output| output.keep);
+    chunk.spawned && chunk.specs.iter().any(keeps)
 }

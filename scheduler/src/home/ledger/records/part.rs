@@ -154,7 +154,9 @@ impl Part {
         let all = if spans { self.segments.as_slice() } else { &[] };
         let own = if spans { None } else { self.segment(index) };
         let late = self.open_part.as_ref().and_then(|open| open.late_edges(index));
-        all.iter().chain(own).flat_map(move |segment| segment.edges(index)).chain(late)
+        let later = self.turns.as_ref().and_then(|turns| turns.late_edges(index));
+        let edges = all.iter().chain(own).flat_map(move |segment| segment.edges(index));
+        edges.chain(late).chain(later)
     }
     pub(crate) fn has_edges(&self, index: u64) -> bool {
         self.edge_runs(index).any(|run| !run.is_empty())

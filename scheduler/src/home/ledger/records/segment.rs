@@ -134,6 +134,8 @@ pub(crate) struct Segment {
     pub(in crate::home::ledger) undelivered: u32,
     /// Tasks of the job have made the chunk.
     spawned: bool,
+    /// Tasks of the job have made the chunk, and some of its tasks have outputs.
+    has_spawned_outputs: bool,
     /// No task needs the chunk. It is kept for queries until newer chunks need its memory.
     retired: bool,
 }
@@ -166,6 +168,7 @@ impl Segment {
             open: 0,
             undelivered: 0,
             spawned: false,
+            has_spawned_outputs: false,
             retired: false,
         }
     }
@@ -209,6 +212,7 @@ impl Segment {
     fn load_declarations(&mut self, chunk: &wire::Chunk) {
         self.spawned = chunk.spawned;
         if chunk.spawned {
+            self.has_spawned_outputs = chunk.specs.iter().any(|spec| !spec.outputs.is_empty());
             self.depths = chunk.tasks.iter().map(|task| task.depth).collect();
             self.spawners = chunk.tasks.iter().map(|task| task.spawner).collect();
         }
@@ -338,6 +342,13 @@ impl Segment {
     pub(crate) fn spawner(&self, index: u64) -> Option<u64> {
         self.spawners.get(self.at(index) as usize).and_then(|spawner| spawner.checked_sub(1))
     }
+    /// The tasks that have spawned those of the chunk, if some of the latter have outputs.
+    pub(crate) fn spawners_of_outputs(&self) -> impl Iterator<Item = u64> + '_ {
+        let spawners = if self.has_spawned_outputs { self.spawners.as_slice() } else { &[] };
+        // Children of one task are neighbours.
+        let runs = spawners.chunk_by(|one, other| one == other).map(|run| run[0]);
+        runs.filter_map(|spawner| spawner.checked_sub(1))
+    }
     pub(crate) fn is_spawned(&self) -> bool {
         self.spawned
     }
@@ -376,6 +387,7 @@ impl Segment {
         self.cells.extend(more.cells);
         self.length += more.length;
         self.open += more.open;
+        self.has_spawned_outputs |= more.has_spawned_outputs;
         self.retired = false;
     }
     pub(crate) fn has_releases(&self) -> bool {

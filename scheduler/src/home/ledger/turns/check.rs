@@ -55,7 +55,8 @@ fn check_spawned(spawned: &wire::Spawned) -> Result<(), String> {
     if spawned.tasks.iter().any(|task| task.spec as usize >= spawned.specs.len()) {
         return Err("a spawned task names a description that is not in the turn".to_owned());
     }
-    if spawned.edges.len() > CHUNK_EDGES_MAX {
+    let late = spawned.inputs.iter().map(|input| input.child.len()).sum::<usize>();
+    if spawned.edges.len().saturating_add(late) > CHUNK_EDGES_MAX {
         return Err(format!("a turn may have at most {CHUNK_EDGES_MAX} edges"));
     }
     spawned.specs.iter().try_for_each(check_nodes)?;
@@ -71,6 +72,17 @@ fn check_spawned(spawned: &wire::Spawned) -> Result<(), String> {
             return Err("an edge between spawned tasks is malformed".to_owned());
         }
         slots[child] += 1;
+    }
+    for input in &spawned.inputs {
+        if input.child.len() != input.slot.len() {
+            return Err("the columns of edges from earlier children differ in length".to_owned());
+        }
+        for (&child, &slot) in input.child.iter().zip(&input.slot) {
+            if child as usize >= tasks || !filled.insert((child as usize, slot)) {
+                return Err("an edge from an earlier child is malformed".to_owned());
+            }
+            slots[child as usize] += 1;
+        }
     }
     let fits = |(at, task): (usize, &wire::Task)| {
         let last = filled.range((at, 0)..=(at, u32::MAX)).next_back();

@@ -5,12 +5,13 @@
 //! exactly once, and nothing of any other turn exists. The next attempt starts where the last turn
 //! ended, on whichever node.
 //!
-//! `spawn.rs` has the places of children, `awaits.rs` the waits, `check.rs` the limits,
-//! `explain.rs` the sentences for a reader.
+//! `spawn.rs` has the places of children, `inputs.rs` their edges from earlier ones, `awaits.rs`
+//! the waits, `check.rs` the limits, `explain.rs` the sentences for a reader.
 
 mod awaits;
 pub(crate) mod check;
 mod explain;
+mod inputs;
 mod mail;
 mod recovery;
 mod spawn;
@@ -293,7 +294,7 @@ impl Scheduler {
                 self.home.ledger.give_up(now, task, End::Cancelled, "", out);
                 reply.set_result(TurnResult::Fenced);
             }
-            Fence::Next => match self.check(now, task, &turn) {
+            Fence::Next => match self.check(now, task, &mut turn) {
                 Ok(()) => self.take_turn(now, from, task, &mut turn, &mut reply, out),
                 Err(error) => {
                     reply.set_result(TurnResult::TurnRefused);
@@ -325,7 +326,7 @@ impl Scheduler {
         out.reliable.push((from, Body::TurnReply(reply)));
     }
 
-    fn check(&mut self, now: Time, task: TaskId, turn: &wire::Turn) -> Result<(), String> {
+    fn check(&mut self, now: Time, task: TaskId, turn: &mut wire::Turn) -> Result<(), String> {
         check::check_turn(turn)?;
         let before = self.home.ledger.turns_of(task);
         self.home.ledger.check_awaits(task, turn, before, self.routing.homes())?;
@@ -338,9 +339,10 @@ impl Scheduler {
                         neither spawn nor commit; hint: more replicas of its outputs"
                 .to_owned());
         }
-        let Some(spawned) = &turn.spawned else { return Ok(()) };
+        let Some(spawned) = &mut turn.spawned else { return Ok(()) };
         check::check_keys(spawned, before)?;
         check::check_ranges(before)?;
+        self.home.ledger.find_inputs(task, &mut spawned.inputs)?;
         self.home.ledger.check_room(now, task, spawned.tasks.len())
     }
 

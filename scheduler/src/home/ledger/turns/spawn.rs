@@ -9,7 +9,8 @@ use proto::limits::CHUNK_TASKS_MAX;
 use proto::wire::message::Body;
 use proto::{JobId, LocalId, PartitionId, TaskId, Time, wire};
 
-use super::Born;
+use super::{Born, inputs};
+use crate::home::ledger::chunks::keeps_spawned;
 use crate::home::ledger::open::{SPAWNED_CHUNKS, SPAWNED_INDICES};
 use crate::home::ledger::{Ledger, Segment};
 use crate::output::Out;
@@ -95,13 +96,20 @@ impl Ledger {
                 && chunk.specs.len() + spawned.specs.len() <= SHARED_CHUNK_SPECS_MAX
         });
         let number = open.as_ref().map_or(next_number, |chunk| chunk.number);
-        let piece = chunk_of(parent, depth, (first, number), spawned);
+        let local = |at: u32| LocalId::new(partition, first + u64::from(at)).0;
+        let late = inputs::late_edges(self.turns_of(parent), &spawned.inputs, local);
+        let piece = chunk_of(parent, depth, (first, number), (spawned, late));
         let job = self.jobs.get_mut(&job_id).expect("the parent's job");
         let specs: Vec<u32> = piece.specs.iter().map(|spec| job.intern(spec)).collect();
         let segment = Segment::new(&piece, &specs);
         let has_releases = segment.has_releases();
         job.open += tasks;
         let part = job.parts.get_mut(partition).expect("the parent's part");
+        part.count.keeps |= keeps_spawned(&piece);
+        if !piece.late.is_empty() {
+            let unborn = &mut part.turns.get_or_insert_default().unborn;
+            unborn.entry(number).or_default().extend(piece.late.iter().cloned());
+        }
         match open {
             Some(chunk) => {
                 part.extend_last(segment);
@@ -143,7 +151,7 @@ fn chunk_of(
     parent: TaskId,
     depth: u32,
     (first, number): (u64, u32),
-    spawned: wire::Spawned,
+    (spawned, late): (wire::Spawned, Vec<wire::Children>),
 ) -> wire::Chunk {
     let partition = parent.partition();
     let local = |at: u32| LocalId::new(partition, first + u64::from(at)).0;
@@ -162,6 +170,12 @@ fn chunk_of(
         let of_child = parents.entry(first + u64::from(edge.child)).or_default();
         of_child.insert(edge.slot, local(edge.parent));
     }
+    for piece in &late {
+        let earlier = LocalId::new(partition, piece.index).0;
+        for (&child, &slot) in piece.child.iter().zip(&piece.slot) {
+            parents.entry(LocalId(child).index()).or_default().insert(slot, earlier);
+        }
+    }
     let parents = parents.into_iter().map(|(index, by_slot)| {
         let parent = by_slot.into_values().collect();
         wire::Parents { index, first_slot: 0, parent, output: Vec::new() }
@@ -177,6 +191,7 @@ fn chunk_of(
         parents: parents.collect(),
         spawned: true,
         open: false,
+        late,
     }
 }
 
@@ -197,4 +212,5 @@ fn append(chunk: &mut wire::Chunk, piece: wire::Chunk) {
     chunk.tasks.extend(tasks.map(|task| wire::Task { spec: numbers[task.spec as usize], ..task }));
     chunk.children.extend(piece.children);
     chunk.parents.extend(piece.parents);
+    chunk.late.extend(piece.late);
 }

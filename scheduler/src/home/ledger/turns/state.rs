@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::{Attempt, LocalId, NodeId, Span, Time, wire};
 
 use super::Suspended;
+use crate::home::ledger::records::{EdgeOut, edges_of};
 
 /// The turns of the tasks of one job in one partition.
 #[derive(Debug, Default)]
@@ -15,6 +16,21 @@ pub(crate) struct PartTurns {
     pub(super) sealed: BTreeSet<u64>,
     /// The tasks that await a task of this part, each with the turn that waits, by index.
     pub(super) waiters: BTreeMap<u64, BTreeMap<LocalId, u64>>,
+    /// Edges from children of earlier turns to later ones, by the index of the former.
+    late: BTreeMap<u64, Vec<EdgeOut>>,
+    /// The same for chunks that are not synced yet, by number.
+    pub(super) unborn: BTreeMap<u32, Vec<wire::Children>>,
+}
+
+impl PartTurns {
+    pub(crate) fn late_edges(&self, index: u64) -> Option<&[EdgeOut]> {
+        self.late.get(&index).map(Vec::as_slice)
+    }
+    pub(crate) fn add_late(&mut self, late: &[wire::Children]) {
+        for piece in late {
+            self.late.entry(piece.index).or_default().extend(edges_of(piece));
+        }
+    }
 }
 
 /// The last committed turn of a task, and the state that earlier turns left.

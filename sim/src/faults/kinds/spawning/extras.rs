@@ -12,7 +12,7 @@ use crate::state::script::mix;
 /// The size of a child's output.
 const OUTPUT_BYTES: u64 = 100;
 /// The bits of a description's place: it has an output, and an input.
-const HAS_OUTPUT: u32 = 1;
+pub(super) const HAS_OUTPUT: u32 = 1;
 const HAS_INPUT: u32 = 2;
 /// No task has this index.
 const NO_INDEX: u64 = 1 << 30;

@@ -2,6 +2,7 @@
 //! and from the attempt, so a further attempt does other things than the first.
 
 mod extras;
+pub(crate) mod late;
 mod mail;
 
 use node::Input;
@@ -182,6 +183,10 @@ impl World {
             // A lost output of a task that has spawned others ends its job as lost.
             let with_outputs = self.injection.options().left_away == 0;
             extras::enrich(extra, &mut turn, &mut request, with_outputs);
+        }
+        if let Some(number) = self.options.late_inputs {
+            let earlier = self.turns.kept_until(task, script.seq);
+            late::add(mix(number, dice), &mut turn, &mut request, &earlier);
         }
         Planned { turn, request }
     }
