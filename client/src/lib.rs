@@ -73,7 +73,6 @@ mod build;
 mod call;
 mod data;
 mod door;
-mod door_events;
 mod ends;
 mod error;
 mod info;
@@ -96,10 +95,9 @@ pub use build::{GraphBuilder, GraphTask, TaskSpec};
 pub use call::{Client, ClientOptions};
 pub use data::{NodeEvents, StreamFilter, StreamPiece, StreamPlace};
 pub use door::{
-    Awaited, ChildOutput, DOOR_VARIABLE, Door, DoorError, DoorRefusal, OutputPiece, RemoteCommand,
-    RemoteEnd, Spawn, SpawnedTasks, TaskRef,
+    Awaited, ChildOutput, DOOR_VARIABLE, Door, DoorError, DoorRefusal, EventPeer, OutputPiece,
+    RemoteCommand, RemoteEnd, Spawn, SpawnedTasks, TaskEvent, TaskRef,
 };
-pub use door_events::{EventPeer, TaskEvent};
 pub use ends::{EndsPosition, EndsWatch, TaskEnd};
 pub use error::ClientError;
 pub use info::{

@@ -58,7 +58,7 @@ fn owner_of(body: request::Body) -> Owner {
 impl Node {
     /// The values of the variables of a job that is homed here, by index.
     #[must_use]
-    pub fn variables_of(&self, job: proto::JobId) -> Option<&[proto::wire::Variable]> {
+    pub fn variables_of(&self, job: proto::JobId) -> Option<&[wire::Variable]> {
         self.scheduler.variables_of(job)
     }
 

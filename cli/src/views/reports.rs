@@ -67,8 +67,8 @@ struct ReportWithFailures<'r> {
     open: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     held_bytes: Option<u64>,
-    /// Of a job whose tasks send each other events: those that came to mailboxes, and those whose
-    /// receiver was done.
+    /// Of a job with events between its tasks: those that came to mailboxes, and those that came to
+    /// a done task.
     #[serde(skip_serializing_if = "Option::is_none")]
     events: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

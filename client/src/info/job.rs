@@ -131,7 +131,7 @@ pub struct Counts {
     pub held_bytes: u64,
     /// Events that came to mailboxes of tasks.
     pub events: u64,
-    /// Events whose receiver was done.
+    /// Events to tasks that were done.
     pub events_dropped: u64,
 }
 

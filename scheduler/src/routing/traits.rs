@@ -145,7 +145,7 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
                                                               NO,  NO,  NO,  NO,   Reliable),
         Body::AwaitReply(it)      => row(of_task(it.waiter),  YES, NO,  NO,  NO,   Reliable),
 
-        // Events. The sender repeats letters and questions; who reads a letter cannot forget it.
+        // Events. The sender repeats letters and questions. A task that has read a letter cannot forget it.
         Body::Letters(it)         => row(Partition(PartitionId(it.to)),
                                                               YES, NO,  NO,  NO,   Reliable),
         Body::LettersKept(it)     => row(Partition(PartitionId(it.from)),

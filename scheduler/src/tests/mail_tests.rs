@@ -1,4 +1,5 @@
-//! Events between tasks at one home: what a mailbox has, who reads it, and what a later home knows.
+//! Events between tasks at one home: what a mailbox has, when it is read, and what a later
+//! home knows.
 
 use proto::limits::{EVENT_BYTES_MAX, MAILBOX_EVENTS_MAX, TURN_EVENTS_MAX};
 use proto::wire::mail_name::Task as Named;

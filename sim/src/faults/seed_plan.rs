@@ -12,7 +12,7 @@ use crate::faults::clients::random_jobs::{Draft, JobMix, Submission};
 use crate::faults::kinds::gangs;
 use crate::faults::kinds::node_offers;
 use crate::faults::kinds::notices;
-use crate::faults::kinds::spawning::late;
+use crate::faults::kinds::spawning::{self, late};
 use crate::faults::kinds::throttles::{self, Limits};
 use crate::faults::network::NetworkOptions;
 use crate::faults::options::WorldOptions;
@@ -34,8 +34,6 @@ const SPAWNING_PERMILLE: u64 = 250;
 const SPAWNING_MORE_PERMILLE: u64 = 500;
 /// Seeds with spawning tasks in which jobs have variables.
 const VARIABLES_PERMILLE: u64 = 500;
-/// Worlds with tasks that spawn others and send each other events.
-const MAIL_PERMILLE: u64 = 500;
 /// The share of seeds with open jobs, and of jobs in them.
 const OPEN_SEEDS_PERMILLE: u64 = 250;
 const OPEN_JOBS_PERMILLE: u64 = 700;
@@ -59,7 +57,6 @@ const HOURS_APART_PERMILLE: u64 = 150;
 const VARIES_STREAM: u64 = 0x6279_7465_7300_0000;
 const TURNS_STREAM: u64 = 0x7475_726e_7300_0000;
 const VARIABLES_STREAM: u64 = 0x7661_7269_6162_6c65;
-const MAIL_STREAM: u64 = 0x6d61_696c_626f_7865;
 const MORE_TURNS_STREAM: u64 = 0x6d6f_7265_7475_726e;
 const NUMBERS_STREAM: u64 = 0x6e75_6d62_6572_7300;
 const OPEN_STREAM: u64 = 0x6f70_656e_0000_0000;
@@ -384,8 +381,7 @@ fn spawn_some(
     world.late_inputs = world.more_turns.and_then(|_| late::of_seed(seed));
     let mut variables = SimRng::new(seed.rotate_left(16) ^ VARIABLES_STREAM);
     world.variables = variables.chance(VARIABLES_PERMILLE).then(|| variables.number());
-    let mut mail = SimRng::new(seed.rotate_left(24) ^ MAIL_STREAM);
-    world.mail = mail.chance(MAIL_PERMILLE).then(|| mail.number());
+    world.mail = spawning::draw_mail(seed);
 }
 
 /// Makes some tasks with outputs spawn others. Returns the number for names, edges and refusals.

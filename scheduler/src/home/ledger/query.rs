@@ -225,8 +225,8 @@ impl Ledger {
         Some(wire::Explanation { task, lines, missing_parents, unmet_parents, argv, output_files })
     }
 
-    /// The edges without an end of their parent. A task that awaits others misses these as well, and
-    /// one that waits for an event misses one more.
+    /// The edges without an end of their parent. A task that awaits others misses these as well, as
+    /// does one that waits for an event.
     fn explain_missing(&self, task: TaskId, parents: &[u64]) -> Option<String> {
         let cell = self.cell(task)?;
         let others = self.open_awaited(task).count() + usize::from(self.suspended(task).is_some());

@@ -9,7 +9,7 @@ use proto::{LocalId, PartitionId, Span, Time, wire};
 
 /// A letter takes this much more room than its bytes.
 const LETTER_OVERHEAD: usize = 32;
-/// Events of turns that run beside each other may fill a mailbox up to so many times its size.
+/// Events of turns that run beside each other may fill a mailbox up to this many times its size.
 const OVERFULL: usize = 4;
 /// The letters on the way to one partition, and their bytes, from which on turns are refused.
 const OUTBOX_LETTERS_MAX: usize = 100_000;

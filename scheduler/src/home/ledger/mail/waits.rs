@@ -9,7 +9,7 @@ use crate::output::Out;
 use crate::{Mutant, Scheduler};
 
 impl Ledger {
-    /// The sender for whose letter the last turn of the task waits.
+    /// The last turn of the task waits for a letter of this sender.
     pub(super) fn awaited_sender(&self, task: TaskId) -> Option<LocalId> {
         let wait = self.mail_wait_of(task)?;
         self.named(task, Some(wait.from.as_ref()?)).ok()
@@ -76,7 +76,7 @@ impl Ledger {
         }
     }
 
-    /// Ends the waits whose time is over.
+    /// Ends the waits that have lasted as long as they may.
     pub(super) fn end_waits(&mut self, now: Time) {
         let Some(work) = self.mail_work.as_mut() else { return };
         let later = work.timeouts.split_off(&(Time(now.0 + 1), TaskId::new(0, 0)));

@@ -10,6 +10,7 @@ use proto::{Attempt, Span, TaskId, wire};
 use crate::checkers::turns::Request;
 use crate::checkers::turns::mail::number_of;
 use crate::faults::world::World;
+use crate::rng::SimRng;
 use crate::state::expected::KIND_SPAWNING;
 use crate::state::script::{Script, mix};
 
@@ -19,6 +20,16 @@ const WAIT_MAX: Span = Span::from_millis(200);
 const WAITS_OF: u64 = 3;
 /// The most bytes of an event beside its number.
 const PADDING_MAX: u64 = 40;
+
+/// Worlds with tasks that spawn others and send each other events, from a stream of their own.
+const MAIL_PERMILLE: u64 = 500;
+const MAIL_STREAM: u64 = 0x6d61_696c_626f_7865;
+
+/// The number from which a seed's events are drawn, if it has some.
+pub(crate) fn draw_mail(seed: u64) -> Option<u64> {
+    let mut dice = SimRng::new(seed.rotate_left(24) ^ MAIL_STREAM);
+    dice.chance(MAIL_PERMILLE).then(|| dice.number())
+}
 
 /// Whether a child reports to its parent with its last turn.
 fn reports(child: u64) -> bool {

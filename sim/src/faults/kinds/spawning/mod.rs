@@ -9,6 +9,8 @@ use node::Input;
 use proto::work::{Launch, Outcome, Turn, TurnAnswer};
 use proto::{Attempt, Span, TaskId, wire};
 
+pub(crate) use mail::draw_mail;
+
 use crate::checkers::Violation;
 use crate::checkers::turns::Request;
 use crate::checkers::turns::{born, yields};

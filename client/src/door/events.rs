@@ -7,7 +7,7 @@ use wire::door_request::Body as Asked;
 use wire::door_response::Body as Answered;
 use wire::mail_name::Task as Named;
 
-use crate::door::{Door, DoorError};
+use super::{Door, DoorError};
 
 /// The sender or the receiver of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

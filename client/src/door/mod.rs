@@ -17,6 +17,8 @@ for task in door.await_tasks(&[])? {
 ```
 */
 
+mod events;
+
 use std::env;
 use std::io::{self, Read as _, Write as _};
 use std::ops::RangeInclusive;
@@ -30,6 +32,7 @@ use wire::rsh_output::Body as Piece;
 use wire::task_ref;
 
 use crate::{TaskSpec, Variable, Verdict};
+pub use events::{EventPeer, TaskEvent};
 
 /// The size of an answer: one verdict for each awaited task.
 const DOOR_ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -345,7 +348,7 @@ impl Door {
         }
     }
 
-    pub(crate) fn call(&self, body: Asked) -> Result<Answered, DoorError> {
+    fn call(&self, body: Asked) -> Result<Answered, DoorError> {
         let request = self.request(body)?;
         let answer = self.exchange(&request);
         let path = self.path.clone();
