@@ -319,6 +319,7 @@ class Client:
     def _place(self, future):
         """The present attempt and its node; None if no node can tell."""
         try:
+            self._job.flush()
             return self._core.place(self._number, future._local)
         except ClusterError:
             return None
@@ -334,6 +335,7 @@ class Client:
     def _explained(self, future):
         if self._closed:
             raise ClientClosed("the client is closed")
+        self._job.flush()
         return "\n".join(self._core.explain(self._number, future._local))
 
     def _traceback(self, future):
@@ -347,10 +349,17 @@ class Client:
     def _cancel(self, future, kill):
         if self._closed:
             return False
-        if not kill and self._core.is_running(self._number, future._local):
-            return False
-        self._job.flush()
-        if not self._core.cancel(self._number, [future._local]):
+        try:
+            # The home must know the call.
+            self._job.flush()
+            if not kill and self._core.is_running(self._number, future._local):
+                return False
+            if not self._core.cancel(self._number, [future._local]):
+                return future.cancelled()
+        except ClusterError:
+            if kill:
+                raise
+            # `concurrent.futures.Future.cancel` does not raise.
             return future.cancelled()
         with self._lock:
             self._futures.pop(future._local, None)

@@ -69,15 +69,18 @@ class Core:
         return bytearray(data)
 
     def place(self, job, local):
+        self.jobs[job - 1].known(local)
         return self.places.get(local)
 
     def explain(self, job, local):
+        self.jobs[job - 1].known(local)
         return ["it waits in the fake core"]
 
     def printed(self, job, local, node, stderr):
         return self.jobs[job - 1].printed.get(local, b"") if stderr else b""
 
     def is_running(self, job, local):
+        self.jobs[job - 1].known(local)
         return self.jobs[job - 1].running == local
 
     def cancel(self, job, locals):
@@ -100,6 +103,8 @@ class Job:
         self.payloads = []
         self.whole_ends = {}
         self.cancelled = set()
+        # As homes: a call that is not stored is not known.
+        self.unstored = set()
         self.running = None
         self.printed = {}
         # A lock, because context is one for the process.
@@ -113,12 +118,17 @@ class Job:
         pass
 
     def flush(self):
-        pass
+        self.unstored.clear()
+
+    def known(self, local):
+        if local in self.unstored:
+            raise ClusterError("job %d: no task 0.%d" % (self.id, local))
 
     def append(self, spec, payload, edges):
         assert len(payload) <= 16 << 10 and spec[3] == len(edges)
         self.next += 1
         self.all.append((self.next, spec))
+        self.unstored.add(self.next)
         self.payloads.append((self.next, bytes(payload)))
         self.queue.put((self.next, spec, bytes(payload), list(edges)))
         return self.next
@@ -130,6 +140,8 @@ class Job:
         self.queue.put(None)
 
     def cancel(self, locals):
+        for local in locals:
+            self.known(local)
         self.cancelled.update(locals)
         return len([local for local in locals if local not in self.ends])
 
@@ -139,6 +151,7 @@ class Job:
             if task is None:
                 return
             local, spec, payload, edges = task
+            self.unstored.discard(local)
             self.running = local
             end = self.call(local, spec, payload, edges)
             self.running = None

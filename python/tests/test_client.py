@@ -290,6 +290,29 @@ class Calls(unittest.TestCase):
         first.close()
         self.assertEqual(len(first._core.kv), 1)
 
+    def test_what_asks_for_a_call_stores_it_first(self):
+        blocker, gate = hold(self, self.client.submit)
+        self.assertIn("fake core", self.client.submit(add, 1).explain())
+        self.assertTrue(self.client.submit(add, 1).cancel())
+        self.assertTrue(self.client.submit(add, 1).cancel(kill=True))
+        gate.open()
+        self.assertIsNotNone(blocker.result(10))
+
+    def test_a_cancel_that_reaches_no_node_does_not_raise(self):
+        blocker, gate = hold(self, self.client.submit)
+
+        def refused(job, locals):
+            raise starling.ClusterError("no node answers")
+
+        self.client._core.cancel = refused
+        future = self.client.submit(add, 1)
+        self.assertFalse(future.cancel())
+        with self.assertRaises(starling.ClusterError):
+            future.cancel(kill=True)
+        gate.open()
+        self.assertEqual(future.result(10), 2)
+        self.assertIsNotNone(blocker.result(10))
+
     def test_explain(self):
         self.assertIn("fake core", self.client.submit(add, 1).explain())
 
@@ -392,7 +415,7 @@ class Waiting(unittest.TestCase):
         blocker, gate = hold(self, self.client.submit)
         waiting = self.client.submit(add, 1)
         after = self.client.submit(add, waiting)
-        while not self.client._core.is_running(1, 1):
+        while self.client._core.jobs[0].running != 1:
             time.sleep(0.01)
         self.assertFalse(blocker.cancel())
         self.assertTrue(waiting.cancel())
