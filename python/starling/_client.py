@@ -8,8 +8,8 @@ import threading
 import typing
 import weakref
 
-from . import _command, _nested, _pickling, _show, _values
-from ._errors import ClientClosed, ClusterError, ResultLost, TooLarge
+from . import _command, _nested, _pickling, _reading, _show, _values
+from ._errors import ClientClosed, ClusterError, TooLarge
 from ._future import End, Future, dispatching
 from ._map import Map
 from ._options import Options
@@ -299,30 +299,8 @@ class Client:
 
     # What futures ask.
 
-    def _fetch(self, future):
-        end = future._end
-        if self._closed:
-            raise ClientClosed("the client was closed before the result was read")
-        job, local = self._number, future._local
-        try:
-            try:
-                return self._core.fetch(job, local, end.attempt, end.node)
-            except (ClusterError, ResultLost):
-                # Another node may have made the result again.
-                place = self._place(future)
-                if place is None or place == (end.attempt, end.node):
-                    raise
-                return self._core.fetch(job, local, *place)
-        except (ClusterError, ResultLost) as error:
-            raise type(error)("the result of task %s: %s" % (future.task, error)) from error
-
-    def _place(self, future):
-        """The present attempt and its node; None if no node can tell."""
-        try:
-            self._job.flush()
-            return self._core.place(self._number, future._local)
-        except ClusterError:
-            return None
+    def _fetch(self, future, timeout=None):
+        return _reading.fetch(self, future, timeout)
 
     def _printed(self, future, stderr):
         if future._end is None:
@@ -453,7 +431,7 @@ class Client:
             for local, name in tasks:
                 future = Future(self, local, name or "call", ())
                 self._futures[local] = future
-                if name != _values.PUT_NAME:
+                if name not in (_values.PUT_NAME, _reading.READ_NAME):
                     self._attached.append(future)
             self._job = self._core.join_job(job, self._ended, self._lost_of(0))
         except BaseException:

@@ -46,6 +46,9 @@ _STORED = _Stored()
 class Future(concurrent.futures.Future):
     """A `concurrent.futures.Future` that is awaitable and may be an argument of calls."""
 
+    # A task that makes the lost result again.
+    _reader = None
+
     def __init__(self, client, local, name, parents):
         super().__init__()
         self._client, self._local, self._name, self._parents = client, local, name, parents
@@ -70,8 +73,11 @@ class Future(concurrent.futures.Future):
             error = self.exception(timeout)
             if error is not None:
                 raise error
+        end = None if timeout is None else time.monotonic() + timeout
         value = super().result(timeout)
-        return self._load() if value is _STORED else value
+        if value is not _STORED:
+            return value
+        return self._load(None if end is None else max(0, end - time.monotonic()))
 
     def exception(self, timeout=None):
         self._explain(timeout)
@@ -103,26 +109,27 @@ class Future(concurrent.futures.Future):
                 error.frames = frames
             error.__cause__ = RemoteTraceback(frames)
 
-    def _load(self):
-        data = self._bytes()
+    def _load(self, timeout=None):
+        data = self._bytes(timeout)
         value = _decode(data)
         with self._condition:
             self._result = value
         return value
 
-    def _bytes(self):
+    def _bytes(self, timeout=None):
         if self._end.inline is not None:
             return self._end.inline
-        return self._client._fetch(self)
+        return self._client._fetch(self, timeout)
 
     def raw(self, timeout=None):
         """The bytes of the result, which are not unpickled. A failed call raises."""
+        end = None if timeout is None else time.monotonic() + timeout
         error = self.exception(timeout)
         if error is not None:
             raise error
         if self._end is None:
             raise RuntimeError("%r was not ended by the cluster" % (self,))
-        return bytes(self._bytes())
+        return bytes(self._bytes(None if end is None else max(0, end - time.monotonic())))
 
     @property
     def task(self):

@@ -29,6 +29,10 @@ class Core:
         self.objects = {}
         # Of results that were made again: (attempt, node).
         self.places = {}
+        # Lost results; a reader has them made again.
+        self.lost = {}
+        # The number of readers whose results are lost again before they are read.
+        self.lost_again = 0
         self.jobs = []
         self.released = []
         self.is_inline = is_inline
@@ -68,9 +72,29 @@ class Core:
             raise ClusterError("node %d does not answer" % node)
         return bytearray(data)
 
-    def place(self, job, local):
+    def lose(self, local):
+        self.lost[local] = self.objects.pop(local)
+
+    def holders(self, job, local):
         self.jobs[job - 1].known(local)
-        return self.places.get(local)
+        attempt, node = self.places.get(local, (1, 0))
+        return attempt, [node] if local in self.objects else []
+
+    def ended(self, job, local):
+        end = self.jobs[job - 1].whole_ends.get(local)
+        return None if end is None else (end[1] == 0, end[4], end[2])
+
+    def make_again(self, local):
+        if local in self.objects:
+            return 1, 0, "", 0, 0, None
+        if local not in self.lost:
+            return 1, 3, "its record has left memory", 0, 0, None
+        self.places[local] = (self.places.get(local, (1, 0))[0] + 1, 1)
+        if self.lost_again:
+            self.lost_again -= 1
+        else:
+            self.objects[local] = self.lost.pop(local)
+        return 1, 0, "", 0, 1, None
 
     def explain(self, job, local):
         self.jobs[job - 1].known(local)
@@ -113,6 +137,9 @@ class Job:
 
     def spec(self, options, runtime, function, body, inputs):
         return options, function, body, inputs
+
+    def reader(self, name):
+        return {"name": name}, None, None, 1
 
     def room(self):
         pass
@@ -168,6 +195,8 @@ class Job:
         if any(self.ends.get(parent) != 0 for parent, _ in edges):
             return 1, 3, "an input failed", 0, 0, None
         _, function, body, _ = spec
+        if function is None:
+            return self.core.make_again(edges[0][0])
         body = body or self.core.kv[b"function/" + function.hex().encode()]
         inputs = [self.core.objects[parent] for parent, _ in edges]
         context._state["slots"] = lambda k: pickle.loads(inputs[k]) if inputs[k][:1] == b"\x80" else (

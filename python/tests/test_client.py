@@ -22,6 +22,9 @@ from starling._options import Options
 from starling._sizes import SIZE_UNITS, TIME_UNITS_NS, duration_ns, size_bytes
 
 
+WAIT = 600
+
+
 def client(**options):
     return starling.Client(name="test", _core=Core(**options))
 
@@ -253,12 +256,74 @@ class Calls(unittest.TestCase):
         self.assertIsNone(future._end.inline)
         self.assertEqual(len(future.result()), 100_000)
 
-    def test_a_lost_result(self):
+    def lost(self):
         future = self.client.submit(lambda: bytes(100_000))
         concurrent.futures.wait([future], 10)
-        self.client._core.objects.clear()
-        with self.assertRaises(starling.ResultLost):
-            future.result()
+        self.client._core.lose(future._local)
+        return future
+
+    def test_a_lost_result_is_made_again(self):
+        future = self.lost()
+        self.assertEqual(len(future.result(10)), 100_000)
+        self.assertEqual((future._end.attempt, future._end.node), (2, 1))
+        self.assertGreater(len(self.lost().raw(10)), 100_000)
+
+    def test_a_result_that_cannot_be_made_again_is_lost(self):
+        future = self.lost()
+        self.client._core.lost.clear()
+        with self.assertRaisesRegex(starling.ResultLost, "no object.*cannot be made again: its rec"):
+            future.result(10)
+
+    def test_a_result_that_is_lost_again_and_again(self):
+        future = self.lost()
+        self.client._core.lost_again = 2
+        self.assertEqual(len(future.result(10)), 100_000)
+        future = self.lost()
+        self.client._core.lost_again = 9
+        with self.assertRaisesRegex(starling.ResultLost, "it was lost 4 times"):
+            future.result(10)
+
+    def test_a_wait_for_a_lost_result_ends_in_time(self):
+        blocker, gate = hold(self, self.client.submit)
+        future = self.client.submit(lambda: bytes(100_000))
+        gate.open()
+        self.assertGreater(len(future.raw(10)), 100_000)
+        self.client._core.lose(future._local)
+        blocker, gate = hold(self, self.client.submit)
+        with self.assertRaises(TimeoutError):
+            future.result(0.05)
+        gate.open()
+        # The same reader, which has ended meanwhile.
+        self.assertEqual(len(future.result(10)), 100_000)
+        self.assertEqual(self.client._core.places[future._local], (2, 1))
+
+    def test_a_callback_may_read_a_lost_result(self):
+        core, found = self.client._core, []
+        future = self.lost()
+        other = self.client.submit(add, 1)
+        concurrent.futures.wait([other], 10)
+
+        def ended(job, local):
+            # No end comes here: the thread that brings ends is this one.
+            core.lost_again = 0
+            verdict = core.make_again(future._local)
+            return verdict[1] == 0, verdict[4], verdict[2]
+
+        core.ended = ended
+        self.client.submit(add, 2).add_done_callback(lambda _: found.append(len(future.result())))
+        for _ in range(1000):
+            if found:
+                break
+            time.sleep(0.01)
+        self.assertEqual(found, [100_000])
+
+    def test_a_read_task_is_no_call_of_a_job(self):
+        self.lost().result(10)
+        job = self.client.detach()
+        client = starling.Client(name="test", _core=self.client._core)
+        client._attach(job)
+        self.addCleanup(client.close)
+        self.assertEqual([future._name for future in client.futures()], ["Calls.lost.<locals>.<lambda>"])
 
     def test_a_result_that_was_made_again_is_read_where_it_is(self):
         future = self.client.submit(lambda: bytes(100_000))

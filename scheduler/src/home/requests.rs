@@ -375,6 +375,7 @@ impl Scheduler {
             explanation.lines.extend(self.explain_pause(task));
             explanation.lines.extend(self.explain_lengths(task));
         }
+        explanation.holders = self.holders_of_result(task);
         Ok(response::Body::Explanation(explanation))
     }
 
