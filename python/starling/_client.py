@@ -9,7 +9,7 @@ import typing
 import weakref
 
 from . import _command, _nested, _pickling, _reading, _show, _values
-from ._errors import ClientClosed, ClusterError, TooLarge
+from ._errors import ClientClosed, ClusterError, StarlingError, TooLarge
 from ._future import End, Future, dispatching
 from ._map import Map
 from ._options import Options
@@ -323,6 +323,17 @@ class Client:
             return ""
         at = text.rfind("Traceback (most recent call last):")
         return text[at:] if at >= 0 else ""
+
+    def _is_running(self, future):
+        """False if no node can tell."""
+        if self._closed or future._local is None or self._pid != os.getpid():
+            return False
+        try:
+            self._job.flush()
+            return self._core.is_running(self._number, future._local)
+        except (StarlingError, RuntimeError):
+            # In a call, another thread than the main one cannot ask.
+            return False
 
     def _cancel(self, future, kill):
         if self._closed:

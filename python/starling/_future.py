@@ -24,6 +24,10 @@ _NO_WORKER = ("no worker can start", "the runtime cannot be loaded")
 dispatching = threading.local()
 
 
+# The age at which an answer of `running` is asked for again, in seconds.
+RUNNING_KEPT = 0.1
+
+
 class End:
     """The end of a task, as the core reports it."""
 
@@ -48,6 +52,8 @@ class Future(concurrent.futures.Future):
 
     # A task that makes the lost result again.
     _reader = None
+    # When the node was asked whether the call runs, and its answer.
+    _looked = (-RUNNING_KEPT, False)
 
     def __init__(self, client, local, name, parents):
         super().__init__()
@@ -66,6 +72,16 @@ class Future(concurrent.futures.Future):
             # Nothing else looks at ends while the call runs.
             self._client._pump(super().done, 0)
         return super().done()
+
+    def running(self):
+        """Whether a node runs the call; an answer may be a tenth of a second old."""
+        if self.done():
+            return False
+        at, runs = self._looked
+        if time.monotonic() - at >= RUNNING_KEPT:
+            runs = self._client._is_running(self)
+            self._looked = (time.monotonic(), runs)
+        return runs
 
     def result(self, timeout=None):
         self._explain(timeout)
@@ -273,7 +289,7 @@ class Future(concurrent.futures.Future):
 
     def _shown_state(self):
         if not self.done():
-            return "pending"
+            return "running" if self.running() else "pending"
         if self.cancelled():
             return "cancelled"
         error = super().exception()

@@ -476,6 +476,24 @@ class Waiting(unittest.TestCase):
         done, _ = concurrent.futures.wait([future], timeout=1)
         self.assertEqual(done, {future})
 
+    def test_a_call_that_runs(self):
+        blocker, gate = hold(self, self.client.submit)
+        waiting = self.client.submit(add, 1)
+        while self.client._core.jobs[0].running != 1:
+            time.sleep(0.001)
+        while not blocker.running():
+            time.sleep(0.001)
+        self.assertIn("running", repr(blocker))
+        self.assertFalse(waiting.running())
+        self.assertIn("pending", repr(waiting))
+        # A young answer is kept.
+        blocker._looked = (time.monotonic() + WAIT, True)
+        self.client._core.is_running = None
+        self.assertTrue(blocker.running())
+        gate.open()
+        waiting.result(10)
+        self.assertFalse(blocker.running())
+
     def test_cancel(self):
         blocker, gate = hold(self, self.client.submit)
         waiting = self.client.submit(add, 1)
