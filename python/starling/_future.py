@@ -154,9 +154,8 @@ class Future(concurrent.futures.Future):
 
     @property
     def attempt(self):
-        """The number of the attempt that ended, or None before."""
-        # The high half is the term of the task's home.
-        return None if self._end is None else self._end.attempt & 0xFFFFFFFF
+        """The id of the attempt that ended, or None before. It is no count of attempts."""
+        return None if self._end is None else self._end.attempt
 
     def explain(self):
         """The sentences of `starling task explain` about the call's present state."""
@@ -235,7 +234,8 @@ class Future(concurrent.futures.Future):
 
     def _note(self):
         more = "starling task explain %s %s" % tuple(self.task.split(".", 1))
-        return "%s, attempt %d on n%d; %s" % (self._title(), self.attempt, self._end.node, more)
+        attempt = attempt_text(self.attempt)
+        return "%s, attempt %s on n%d; %s" % (self._title(), attempt, self._end.node, more)
 
     def _title(self):
         return "task %s %r" % (self.task, self._name)
@@ -360,6 +360,11 @@ class PumpedEvent(threading.Event):
         if not self.is_set():
             self.pump(self.is_set, timeout)
         return self.is_set()
+
+
+def attempt_text(attempt):
+    """As the command line shows it: the term of the home, and a number."""
+    return "%d.%d" % (attempt >> 32, attempt & 0xFFFFFFFF)
 
 
 def cancel_and_notify(future):

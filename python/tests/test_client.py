@@ -117,7 +117,7 @@ class Calls(unittest.TestCase):
         self.assertIsInstance(caught.exception.__cause__, starling.RemoteTraceback)
         self.assertIn("in the call", str(caught.exception.__cause__))
         if hasattr(caught.exception, "__notes__"):
-            self.assertIn("task 1.0.1 'add', attempt 1 on n0", caught.exception.__notes__[0])
+            self.assertIn("task 1.0.1 'add', attempt 0.1 on n0", caught.exception.__notes__[0])
 
     def test_an_exception_that_cannot_come_back(self):
         class Odd(Exception):
@@ -377,6 +377,19 @@ class Calls(unittest.TestCase):
         gate.open()
         self.assertEqual(future.result(10), 2)
         self.assertIsNotNone(blocker.result(10))
+
+    def test_the_attempt_is_an_id(self):
+        from starling._future import FAILED, Future
+
+        here = self.client.submit(lambda: starling.current_task())
+        self.assertIsNone(here.result(10))
+        future = Future(self.client, 1000, "far", ())
+        self.client._futures[1000] = future
+        attempt = (7 << 32) + 47
+        self.client._ended([(1000, attempt, FAILED, "ValueError: x", 0, 2, None)])
+        # As `current_task().attempt` has it.
+        self.assertEqual(future.attempt, attempt)
+        self.assertIn("attempt 7.47 on n2", future.exception(10).__notes__[0])
 
     def test_explain(self):
         self.assertIn("fake core", self.client.submit(add, 1).explain())
