@@ -32,6 +32,22 @@ pub fn task_spec(spec: Arc<wire::Spec>) -> TaskSpec {
     TaskSpec { spec, has_needs: true }
 }
 
+/// The spec of a task that reads one value and does nothing else. As each reader, it makes a lost
+/// value again; at its end its node has the value. It starts before all tasks that wait.
+#[must_use]
+pub fn reader_spec(name: String) -> wire::Spec {
+    let input = wire::Input { key: "0".to_owned(), value: true, ..Default::default() };
+    wire::Spec {
+        kind: name.clone(),
+        name,
+        cpus: 1,
+        priority: i32::MAX,
+        body: Some(wire::spec::Body::Noop(wire::Noop {})),
+        inputs: vec![input],
+        ..Default::default()
+    }
+}
+
 /// The record of an operation.
 #[must_use]
 pub fn kv_op(op: KvOp) -> wire::KvOp {

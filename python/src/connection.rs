@@ -188,11 +188,23 @@ impl Core {
         Ok(self.shared.wait(py, explained)?.lines)
     }
 
-    /// The present attempt of a task and its node.
-    fn place(&self, py: Python<'_>, job: u64, local: u64) -> PyResult<Option<(u64, u32)>> {
+    /// The present attempt of a task, and the live nodes that have its result.
+    fn holders(&self, py: Python<'_>, job: u64, local: u64) -> PyResult<Option<(u64, Vec<u32>)>> {
         let explained = self.shared.client.explain(JobId(job), LocalId(local));
         let explained = self.shared.wait(py, explained)?;
-        Ok(explained.task.and_then(|task| Some((task.attempt.0, task.node?.0))))
+        let holders = explained.holders.iter().map(|node| node.0).collect();
+        Ok(explained.task.map(|task| (task.attempt.0, holders)))
+    }
+
+    /// The end of a task that has ended: whether it is done, its node, and the last sentence of
+    /// its explanation.
+    fn ended(&self, py: Python<'_>, job: u64, local: u64) -> PyResult<Option<(bool, u32, String)>> {
+        let explained = self.shared.client.explain(JobId(job), LocalId(local));
+        let mut explained = self.shared.wait(py, explained)?;
+        let Some(task) = explained.task.filter(|task| task.phase.is_end()) else { return Ok(None) };
+        let node = task.node.map_or(0, |node| node.0);
+        let text = explained.lines.pop().unwrap_or_default();
+        Ok(Some((task.phase == TaskPhase::Done, node, text)))
     }
 
     fn is_running(&self, py: Python<'_>, job: u64, local: u64) -> PyResult<bool> {

@@ -101,6 +101,12 @@ impl Job {
         Ok(Spec { spec: client::raw::task_spec(Arc::new(spec)) })
     }
 
+    /// A task that reads one value: see [`client::raw::reader_spec`].
+    #[staticmethod]
+    fn reader(name: String) -> Spec {
+        Spec { spec: client::raw::task_spec(Arc::new(client::raw::reader_spec(name))) }
+    }
+
     /// Adds a call and returns its local id. `parents`: the task and output of each input.
     fn append(&self, spec: &Spec, payload: &[u8], parents: Vec<(u64, u32)>) -> PyResult<u64> {
         let parent = |(task, output)| Parent { task: LocalId(task), output: Some(output) };

@@ -8,8 +8,8 @@ import threading
 import typing
 import weakref
 
-from . import _command, _nested, _pickling, _show, _values
-from ._errors import ClientClosed, ClusterError, ResultLost, TooLarge
+from . import _command, _nested, _pickling, _reading, _show, _values
+from ._errors import ClientClosed, ClusterError, StarlingError, TooLarge
 from ._future import End, Future, dispatching
 from ._map import Map
 from ._options import Options
@@ -299,29 +299,8 @@ class Client:
 
     # What futures ask.
 
-    def _fetch(self, future):
-        end = future._end
-        if self._closed:
-            raise ClientClosed("the client was closed before the result was read")
-        job, local = self._number, future._local
-        try:
-            try:
-                return self._core.fetch(job, local, end.attempt, end.node)
-            except (ClusterError, ResultLost):
-                # Another node may have made the result again.
-                place = self._place(future)
-                if place is None or place == (end.attempt, end.node):
-                    raise
-                return self._core.fetch(job, local, *place)
-        except (ClusterError, ResultLost) as error:
-            raise type(error)("the result of task %s: %s" % (future.task, error)) from error
-
-    def _place(self, future):
-        """The present attempt and its node; None if no node can tell."""
-        try:
-            return self._core.place(self._number, future._local)
-        except ClusterError:
-            return None
+    def _fetch(self, future, timeout=None):
+        return _reading.fetch(self, future, timeout)
 
     def _printed(self, future, stderr):
         if future._end is None:
@@ -334,6 +313,7 @@ class Client:
     def _explained(self, future):
         if self._closed:
             raise ClientClosed("the client is closed")
+        self._job.flush()
         return "\n".join(self._core.explain(self._number, future._local))
 
     def _traceback(self, future):
@@ -344,13 +324,31 @@ class Client:
         at = text.rfind("Traceback (most recent call last):")
         return text[at:] if at >= 0 else ""
 
+    def _is_running(self, future):
+        """False if no node can tell."""
+        if self._closed or future._local is None or self._pid != os.getpid():
+            return False
+        try:
+            self._job.flush()
+            return self._core.is_running(self._number, future._local)
+        except (StarlingError, RuntimeError):
+            # In a call, another thread than the main one cannot ask.
+            return False
+
     def _cancel(self, future, kill):
         if self._closed:
             return False
-        if not kill and self._core.is_running(self._number, future._local):
-            return False
-        self._job.flush()
-        if not self._core.cancel(self._number, [future._local]):
+        try:
+            # The home must know the call.
+            self._job.flush()
+            if not kill and self._core.is_running(self._number, future._local):
+                return False
+            if not self._core.cancel(self._number, [future._local]):
+                return future.cancelled()
+        except ClusterError:
+            if kill:
+                raise
+            # `concurrent.futures.Future.cancel` does not raise.
             return future.cancelled()
         with self._lock:
             self._futures.pop(future._local, None)
@@ -444,7 +442,7 @@ class Client:
             for local, name in tasks:
                 future = Future(self, local, name or "call", ())
                 self._futures[local] = future
-                if name != _values.PUT_NAME:
+                if name not in (_values.PUT_NAME, _reading.READ_NAME):
                     self._attached.append(future)
             self._job = self._core.join_job(job, self._ended, self._lost_of(0))
         except BaseException:

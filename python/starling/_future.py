@@ -24,6 +24,10 @@ _NO_WORKER = ("no worker can start", "the runtime cannot be loaded")
 dispatching = threading.local()
 
 
+# The age at which an answer of `running` is asked for again, in seconds.
+RUNNING_KEPT = 0.1
+
+
 class End:
     """The end of a task, as the core reports it."""
 
@@ -46,6 +50,11 @@ _STORED = _Stored()
 class Future(concurrent.futures.Future):
     """A `concurrent.futures.Future` that is awaitable and may be an argument of calls."""
 
+    # A task that makes the lost result again.
+    _reader = None
+    # When the node was asked whether the call runs, and its answer.
+    _looked = (-RUNNING_KEPT, False)
+
     def __init__(self, client, local, name, parents):
         super().__init__()
         self._client, self._local, self._name, self._parents = client, local, name, parents
@@ -64,14 +73,27 @@ class Future(concurrent.futures.Future):
             self._client._pump(super().done, 0)
         return super().done()
 
+    def running(self):
+        """Whether a node runs the call; an answer may be a tenth of a second old."""
+        if self.done():
+            return False
+        at, runs = self._looked
+        if time.monotonic() - at >= RUNNING_KEPT:
+            runs = self._client._is_running(self)
+            self._looked = (time.monotonic(), runs)
+        return runs
+
     def result(self, timeout=None):
         self._explain(timeout)
         if self._raises is not None:
             error = self.exception(timeout)
             if error is not None:
                 raise error
+        end = None if timeout is None else time.monotonic() + timeout
         value = super().result(timeout)
-        return self._load() if value is _STORED else value
+        if value is not _STORED:
+            return value
+        return self._load(None if end is None else max(0, end - time.monotonic()))
 
     def exception(self, timeout=None):
         self._explain(timeout)
@@ -103,26 +125,27 @@ class Future(concurrent.futures.Future):
                 error.frames = frames
             error.__cause__ = RemoteTraceback(frames)
 
-    def _load(self):
-        data = self._bytes()
+    def _load(self, timeout=None):
+        data = self._bytes(timeout)
         value = _decode(data)
         with self._condition:
             self._result = value
         return value
 
-    def _bytes(self):
+    def _bytes(self, timeout=None):
         if self._end.inline is not None:
             return self._end.inline
-        return self._client._fetch(self)
+        return self._client._fetch(self, timeout)
 
     def raw(self, timeout=None):
         """The bytes of the result, which are not unpickled. A failed call raises."""
+        end = None if timeout is None else time.monotonic() + timeout
         error = self.exception(timeout)
         if error is not None:
             raise error
         if self._end is None:
             raise RuntimeError("%r was not ended by the cluster" % (self,))
-        return bytes(self._bytes())
+        return bytes(self._bytes(None if end is None else max(0, end - time.monotonic())))
 
     @property
     def task(self):
@@ -131,9 +154,8 @@ class Future(concurrent.futures.Future):
 
     @property
     def attempt(self):
-        """The number of the attempt that ended, or None before."""
-        # The high half is the term of the task's home.
-        return None if self._end is None else self._end.attempt & 0xFFFFFFFF
+        """The id of the attempt that ended, or None before. It is no count of attempts."""
+        return None if self._end is None else self._end.attempt
 
     def explain(self):
         """The sentences of `starling task explain` about the call's present state."""
@@ -212,7 +234,8 @@ class Future(concurrent.futures.Future):
 
     def _note(self):
         more = "starling task explain %s %s" % tuple(self.task.split(".", 1))
-        return "%s, attempt %d on n%d; %s" % (self._title(), self.attempt, self._end.node, more)
+        attempt = attempt_text(self.attempt)
+        return "%s, attempt %s on n%d; %s" % (self._title(), attempt, self._end.node, more)
 
     def _title(self):
         return "task %s %r" % (self.task, self._name)
@@ -266,7 +289,7 @@ class Future(concurrent.futures.Future):
 
     def _shown_state(self):
         if not self.done():
-            return "pending"
+            return "running" if self.running() else "pending"
         if self.cancelled():
             return "cancelled"
         error = super().exception()
@@ -337,6 +360,11 @@ class PumpedEvent(threading.Event):
         if not self.is_set():
             self.pump(self.is_set, timeout)
         return self.is_set()
+
+
+def attempt_text(attempt):
+    """As the command line shows it: the term of the home, and a number."""
+    return "%d.%d" % (attempt >> 32, attempt & 0xFFFFFFFF)
 
 
 def cancel_and_notify(future):

@@ -136,9 +136,10 @@ class Core:
     def explain(self, job, local):
         return self.ask("explain", local=local)[0]["lines"]
 
-    def place(self, job, local):
-        found = self.ask("place", local=local)[0]["place"]
-        return None if found is None else tuple(found)
+    def holders(self, job, local):
+        answer = self.ask("place", local=local)[0]
+        found = answer["place"]
+        return None if found is None else (found[0], answer["holders"])
 
     def is_running(self, job, local):
         return self.ask("is_running", local=local)[0]["running"]
@@ -163,6 +164,9 @@ class Job:
     def spec(self, options, runtime, function, body, inputs):
         fields = {"options": options, "runtime": runtime, "function": function.hex()}
         return self.core.ask("spec", body, inputs=inputs, **fields)[0]["spec"]
+
+    def reader(self, name):
+        return self.core.ask("reader", name=name)[0]["spec"]
 
     def append(self, spec, payload, parents):
         self.core.unsent = True

@@ -29,6 +29,10 @@ class Core:
         self.objects = {}
         # Of results that were made again: (attempt, node).
         self.places = {}
+        # Lost results; a reader has them made again.
+        self.lost = {}
+        # The number of readers whose results are lost again before they are read.
+        self.lost_again = 0
         self.jobs = []
         self.released = []
         self.is_inline = is_inline
@@ -68,16 +72,39 @@ class Core:
             raise ClusterError("node %d does not answer" % node)
         return bytearray(data)
 
-    def place(self, job, local):
-        return self.places.get(local)
+    def lose(self, local):
+        self.lost[local] = self.objects.pop(local)
+
+    def holders(self, job, local):
+        self.jobs[job - 1].known(local)
+        attempt, node = self.places.get(local, (1, 0))
+        return attempt, [node] if local in self.objects else []
+
+    def ended(self, job, local):
+        end = self.jobs[job - 1].whole_ends.get(local)
+        return None if end is None else (end[1] == 0, end[4], end[2])
+
+    def make_again(self, local):
+        if local in self.objects:
+            return 1, 0, "", 0, 0, None
+        if local not in self.lost:
+            return 1, 3, "its record has left memory", 0, 0, None
+        self.places[local] = (self.places.get(local, (1, 0))[0] + 1, 1)
+        if self.lost_again:
+            self.lost_again -= 1
+        else:
+            self.objects[local] = self.lost.pop(local)
+        return 1, 0, "", 0, 1, None
 
     def explain(self, job, local):
+        self.jobs[job - 1].known(local)
         return ["it waits in the fake core"]
 
     def printed(self, job, local, node, stderr):
         return self.jobs[job - 1].printed.get(local, b"") if stderr else b""
 
     def is_running(self, job, local):
+        self.jobs[job - 1].known(local)
         return self.jobs[job - 1].running == local
 
     def cancel(self, job, locals):
@@ -100,6 +127,8 @@ class Job:
         self.payloads = []
         self.whole_ends = {}
         self.cancelled = set()
+        # As homes: a call that is not stored is not known.
+        self.unstored = set()
         self.running = None
         self.printed = {}
         # A lock, because context is one for the process.
@@ -109,16 +138,24 @@ class Job:
     def spec(self, options, runtime, function, body, inputs):
         return options, function, body, inputs
 
+    def reader(self, name):
+        return {"name": name}, None, None, 1
+
     def room(self):
         pass
 
     def flush(self):
-        pass
+        self.unstored.clear()
+
+    def known(self, local):
+        if local in self.unstored:
+            raise ClusterError("job %d: no task 0.%d" % (self.id, local))
 
     def append(self, spec, payload, edges):
         assert len(payload) <= 16 << 10 and spec[3] == len(edges)
         self.next += 1
         self.all.append((self.next, spec))
+        self.unstored.add(self.next)
         self.payloads.append((self.next, bytes(payload)))
         self.queue.put((self.next, spec, bytes(payload), list(edges)))
         return self.next
@@ -130,6 +167,8 @@ class Job:
         self.queue.put(None)
 
     def cancel(self, locals):
+        for local in locals:
+            self.known(local)
         self.cancelled.update(locals)
         return len([local for local in locals if local not in self.ends])
 
@@ -139,6 +178,7 @@ class Job:
             if task is None:
                 return
             local, spec, payload, edges = task
+            self.unstored.discard(local)
             self.running = local
             end = self.call(local, spec, payload, edges)
             self.running = None
@@ -155,6 +195,8 @@ class Job:
         if any(self.ends.get(parent) != 0 for parent, _ in edges):
             return 1, 3, "an input failed", 0, 0, None
         _, function, body, _ = spec
+        if function is None:
+            return self.core.make_again(edges[0][0])
         body = body or self.core.kv[b"function/" + function.hex().encode()]
         inputs = [self.core.objects[parent] for parent, _ in edges]
         context._state["slots"] = lambda k: pickle.loads(inputs[k]) if inputs[k][:1] == b"\x80" else (

@@ -22,6 +22,9 @@ from starling._options import Options
 from starling._sizes import SIZE_UNITS, TIME_UNITS_NS, duration_ns, size_bytes
 
 
+WAIT = 600
+
+
 def client(**options):
     return starling.Client(name="test", _core=Core(**options))
 
@@ -114,7 +117,7 @@ class Calls(unittest.TestCase):
         self.assertIsInstance(caught.exception.__cause__, starling.RemoteTraceback)
         self.assertIn("in the call", str(caught.exception.__cause__))
         if hasattr(caught.exception, "__notes__"):
-            self.assertIn("task 1.0.1 'add', attempt 1 on n0", caught.exception.__notes__[0])
+            self.assertIn("task 1.0.1 'add', attempt 0.1 on n0", caught.exception.__notes__[0])
 
     def test_an_exception_that_cannot_come_back(self):
         class Odd(Exception):
@@ -253,12 +256,74 @@ class Calls(unittest.TestCase):
         self.assertIsNone(future._end.inline)
         self.assertEqual(len(future.result()), 100_000)
 
-    def test_a_lost_result(self):
+    def lost(self):
         future = self.client.submit(lambda: bytes(100_000))
         concurrent.futures.wait([future], 10)
-        self.client._core.objects.clear()
-        with self.assertRaises(starling.ResultLost):
-            future.result()
+        self.client._core.lose(future._local)
+        return future
+
+    def test_a_lost_result_is_made_again(self):
+        future = self.lost()
+        self.assertEqual(len(future.result(10)), 100_000)
+        self.assertEqual((future._end.attempt, future._end.node), (2, 1))
+        self.assertGreater(len(self.lost().raw(10)), 100_000)
+
+    def test_a_result_that_cannot_be_made_again_is_lost(self):
+        future = self.lost()
+        self.client._core.lost.clear()
+        with self.assertRaisesRegex(starling.ResultLost, "no object.*cannot be made again: its rec"):
+            future.result(10)
+
+    def test_a_result_that_is_lost_again_and_again(self):
+        future = self.lost()
+        self.client._core.lost_again = 2
+        self.assertEqual(len(future.result(10)), 100_000)
+        future = self.lost()
+        self.client._core.lost_again = 9
+        with self.assertRaisesRegex(starling.ResultLost, "it was lost 4 times"):
+            future.result(10)
+
+    def test_a_wait_for_a_lost_result_ends_in_time(self):
+        blocker, gate = hold(self, self.client.submit)
+        future = self.client.submit(lambda: bytes(100_000))
+        gate.open()
+        self.assertGreater(len(future.raw(10)), 100_000)
+        self.client._core.lose(future._local)
+        blocker, gate = hold(self, self.client.submit)
+        with self.assertRaises(TimeoutError):
+            future.result(0.05)
+        gate.open()
+        # The same reader, which has ended meanwhile.
+        self.assertEqual(len(future.result(10)), 100_000)
+        self.assertEqual(self.client._core.places[future._local], (2, 1))
+
+    def test_a_callback_may_read_a_lost_result(self):
+        core, found = self.client._core, []
+        future = self.lost()
+        other = self.client.submit(add, 1)
+        concurrent.futures.wait([other], 10)
+
+        def ended(job, local):
+            # No end comes here: the thread that brings ends is this one.
+            core.lost_again = 0
+            verdict = core.make_again(future._local)
+            return verdict[1] == 0, verdict[4], verdict[2]
+
+        core.ended = ended
+        self.client.submit(add, 2).add_done_callback(lambda _: found.append(len(future.result())))
+        for _ in range(1000):
+            if found:
+                break
+            time.sleep(0.01)
+        self.assertEqual(found, [100_000])
+
+    def test_a_read_task_is_no_call_of_a_job(self):
+        self.lost().result(10)
+        job = self.client.detach()
+        client = starling.Client(name="test", _core=self.client._core)
+        client._attach(job)
+        self.addCleanup(client.close)
+        self.assertEqual([future._name for future in client.futures()], ["Calls.lost.<locals>.<lambda>"])
 
     def test_a_result_that_was_made_again_is_read_where_it_is(self):
         future = self.client.submit(lambda: bytes(100_000))
@@ -289,6 +354,42 @@ class Calls(unittest.TestCase):
         hold(self, first.submit)
         first.close()
         self.assertEqual(len(first._core.kv), 1)
+
+    def test_what_asks_for_a_call_stores_it_first(self):
+        blocker, gate = hold(self, self.client.submit)
+        self.assertIn("fake core", self.client.submit(add, 1).explain())
+        self.assertTrue(self.client.submit(add, 1).cancel())
+        self.assertTrue(self.client.submit(add, 1).cancel(kill=True))
+        gate.open()
+        self.assertIsNotNone(blocker.result(10))
+
+    def test_a_cancel_that_reaches_no_node_does_not_raise(self):
+        blocker, gate = hold(self, self.client.submit)
+
+        def refused(job, locals):
+            raise starling.ClusterError("no node answers")
+
+        self.client._core.cancel = refused
+        future = self.client.submit(add, 1)
+        self.assertFalse(future.cancel())
+        with self.assertRaises(starling.ClusterError):
+            future.cancel(kill=True)
+        gate.open()
+        self.assertEqual(future.result(10), 2)
+        self.assertIsNotNone(blocker.result(10))
+
+    def test_the_attempt_is_an_id(self):
+        from starling._future import FAILED, Future
+
+        here = self.client.submit(lambda: starling.current_task())
+        self.assertIsNone(here.result(10))
+        future = Future(self.client, 1000, "far", ())
+        self.client._futures[1000] = future
+        attempt = (7 << 32) + 47
+        self.client._ended([(1000, attempt, FAILED, "ValueError: x", 0, 2, None)])
+        # As `current_task().attempt` has it.
+        self.assertEqual(future.attempt, attempt)
+        self.assertIn("attempt 7.47 on n2", future.exception(10).__notes__[0])
 
     def test_explain(self):
         self.assertIn("fake core", self.client.submit(add, 1).explain())
@@ -388,11 +489,29 @@ class Waiting(unittest.TestCase):
         done, _ = concurrent.futures.wait([future], timeout=1)
         self.assertEqual(done, {future})
 
+    def test_a_call_that_runs(self):
+        blocker, gate = hold(self, self.client.submit)
+        waiting = self.client.submit(add, 1)
+        while self.client._core.jobs[0].running != 1:
+            time.sleep(0.001)
+        while not blocker.running():
+            time.sleep(0.001)
+        self.assertIn("running", repr(blocker))
+        self.assertFalse(waiting.running())
+        self.assertIn("pending", repr(waiting))
+        # A young answer is kept.
+        blocker._looked = (time.monotonic() + WAIT, True)
+        self.client._core.is_running = None
+        self.assertTrue(blocker.running())
+        gate.open()
+        waiting.result(10)
+        self.assertFalse(blocker.running())
+
     def test_cancel(self):
         blocker, gate = hold(self, self.client.submit)
         waiting = self.client.submit(add, 1)
         after = self.client.submit(add, waiting)
-        while not self.client._core.is_running(1, 1):
+        while self.client._core.jobs[0].running != 1:
             time.sleep(0.01)
         self.assertFalse(blocker.cancel())
         self.assertTrue(waiting.cancel())

@@ -152,6 +152,8 @@ class Calls(unittest.TestCase):
 
         bound = self.client.options(retries=2, retry_on=OSError)
         self.assertEqual(bound.submit(count).result(WAIT), 3)
+        with self.assertRaisesRegex(starling.CallFailed, "its worker on node n. .*killed by SIGKILL"):
+            self.client.submit(lambda: os.kill(os.getpid(), 9)).result(WAIT)
         alone = self.client.options(isolate="call")
         with self.assertRaisesRegex(starling.CallFailed, "died of signal 9"):
             alone.submit(lambda: os.kill(os.getpid(), 9)).result(WAIT)

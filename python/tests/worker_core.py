@@ -37,7 +37,7 @@ class Job(fake_core.Job):
         self.next, self.lock = 0, threading.RLock()
         self.ends, self.whole_ends, self.all, self.payloads = {}, {}, [], []
         self.tasks, self.readers, self.texts = {}, {}, {}
-        self.at_work, self.cancelled = {}, set()
+        self.at_work, self.cancelled, self.unstored = {}, set(), set()
         self.files = itertools.count()
         self.ready = queue.Queue()
         serve = range(core.workers)

@@ -105,6 +105,8 @@ pub struct Explanation {
     pub argv: Vec<String>,
     /// The file of each output, while the task's record is kept.
     pub output_files: Vec<String>,
+    /// Of a done task: the live nodes with its first output, as far as its home knows.
+    pub holders: Vec<NodeId>,
 }
 
 impl TaskInfo {
@@ -162,6 +164,7 @@ impl Explanation {
             unmet_parents: ids(explanation.unmet_parents),
             argv: explanation.argv,
             output_files: explanation.output_files,
+            holders: explanation.holders.into_iter().map(NodeId).collect(),
         }
     }
 }

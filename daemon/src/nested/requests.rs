@@ -32,6 +32,7 @@ static FILES: AtomicU64 = AtomicU64::new(1);
 enum Asked {
     Open { name: String },
     Spec(Box<SpecFields>),
+    Reader { name: String },
     Append { spec: usize, parents: Vec<(u64, u32)> },
     Flush,
     Release { locals: Vec<u64> },
@@ -93,6 +94,7 @@ pub(super) fn begin(
     };
     let now = match asked {
         Asked::Spec(fields) => spec(session, &request.spec, *fields, &request.data),
+        Asked::Reader { name } => add_spec(session, client::raw::reader_spec(name)),
         Asked::Append { spec, parents } => {
             let added = append(session, spec, parents, request.data);
             if added.is_ok() {
@@ -134,10 +136,6 @@ fn plain(json: &Value) -> CallAnswer {
 }
 
 fn spec(session: &Session, of_call: &wire::Spec, fields: SpecFields, body: &[u8]) -> Answered {
-    let mut specs = session.specs.borrow_mut();
-    if specs.len() >= SPECS_MAX {
-        return Err(Failure::value(format!("a call makes calls of at most {SPECS_MAX} kinds")));
-    }
     let own = match &of_call.body {
         Some(wire::spec::Body::Call(call)) => call.runtime.clone(),
         _ => None,
@@ -180,6 +178,14 @@ fn spec(session: &Session, of_call: &wire::Spec, fields: SpecFields, body: &[u8]
         }],
         ..Default::default()
     };
+    add_spec(session, spec)
+}
+
+fn add_spec(session: &Session, spec: wire::Spec) -> Answered {
+    let mut specs = session.specs.borrow_mut();
+    if specs.len() >= SPECS_MAX {
+        return Err(Failure::value(format!("a call makes calls of at most {SPECS_MAX} kinds")));
+    }
     specs.push(Arc::new(spec));
     Ok(plain(&json!({ "spec": specs.len() - 1 })))
 }
@@ -271,7 +277,8 @@ async fn explained(host: &Host, session: &Session, asked: Asked) -> Result<Value
         }
         _ => {
             let place = explained.task.and_then(|task| Some((task.attempt.0, task.node?.0)));
-            json!({ "place": place })
+            let holders: Vec<u32> = explained.holders.iter().map(|node| node.0).collect();
+            json!({ "place": place, "holders": holders })
         }
     })
 }

@@ -3,7 +3,11 @@
 import collections
 
 Task = collections.namedtuple("Task", "job local attempt cpus time_limit_ns")
-Task.__doc__ = "The task of the call that runs: ids, attempt, cpus and time limit (0: none)."
+Task.__doc__ = """The task of the call that runs: ids, cpus and time limit (0: none).
+
+`attempt` is the id of this run: each run of a call has its own, and a later one a greater one. It
+is no count: homes number the attempts of all their tasks.
+"""
 
 _state = {"head": None, "send_note": None, "slots": None, "line": None}
 _kept: dict = {}

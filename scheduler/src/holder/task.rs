@@ -42,6 +42,12 @@ pub(crate) fn is_command(spec: &wire::Spec) -> bool {
     matches!(spec.body, Some(wire::spec::Body::Command(_) | wire::spec::Body::Call(_)))
 }
 
+/// Whether the task is a call of a function.
+#[must_use]
+pub(crate) fn is_call(spec: &wire::Spec) -> bool {
+    matches!(spec.body, Some(wire::spec::Body::Call(_)))
+}
+
 impl Work {
     #[must_use]
     pub(crate) fn input_bytes(&self) -> u64 {

@@ -8,7 +8,7 @@ use proto::wire::response;
 use proto::work::Captured;
 use proto::{Attempt, ClientId, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
-use crate::holder::task::{Work, is_upload};
+use crate::holder::task::{Work, is_call, is_upload};
 use crate::home::errors::unknown_task;
 pub(crate) use crate::home::errors::{busy, not_yet, refused, unknown_job, wrong_home};
 use crate::home::jobs::Watched;
@@ -375,6 +375,7 @@ impl Scheduler {
             explanation.lines.extend(self.explain_pause(task));
             explanation.lines.extend(self.explain_lengths(task));
         }
+        explanation.holders = self.holders_of_result(task);
         Ok(response::Body::Explanation(explanation))
     }
 
@@ -551,10 +552,6 @@ impl Scheduler {
         self.data_state(&mut state);
         state
     }
-}
-
-fn is_call(spec: &wire::Spec) -> bool {
-    matches!(spec.body, Some(wire::spec::Body::Call(_)))
 }
 
 /// The specs with requests, without repetitions. A function may ask for less than a command.

@@ -5,6 +5,7 @@ pub(crate) mod data;
 mod directory;
 pub(crate) mod drain;
 pub(crate) mod fetch;
+mod holders;
 mod last_copy;
 mod limits;
 mod lost_inputs;

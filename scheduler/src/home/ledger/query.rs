@@ -222,7 +222,15 @@ impl Ledger {
         lines.extend(self.explain_family(task));
         let (task, argv) = (Some(state), self.argv(task));
         let output_files = output_files(job, cell);
-        Some(wire::Explanation { task, lines, missing_parents, unmet_parents, argv, output_files })
+        Some(wire::Explanation {
+            task,
+            lines,
+            missing_parents,
+            unmet_parents,
+            argv,
+            output_files,
+            holders: Vec::new(),
+        })
     }
 
     /// The edges without an end of their parent. A task that awaits others misses these as well, as

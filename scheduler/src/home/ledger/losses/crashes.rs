@@ -25,7 +25,7 @@ use proto::wire::StartFact;
 use proto::{Attempt, Event, Incarnation, NodeId, Span, TaskId, Time, wire};
 
 use crate::Mutant;
-use crate::holder::task::is_command;
+use crate::holder::task::{is_call, is_command};
 use crate::home::ledger::records::{Side, State};
 use crate::home::ledger::{Cell, End, Ending, Ledger, RecordError};
 use crate::output::Out;
@@ -77,9 +77,14 @@ impl Crash {
         !matches!(self.fact, StartFact::DiedHolding | StartFact::Stopped)
     }
 
-    fn describe(&self) -> String {
+    /// A call loses only its own worker, and only to SIGKILL: another signal fails the attempt.
+    fn describe(&self, is_call: bool) -> String {
         let Self { attempt, node, incarnation: Incarnation(incarnation), .. } = self;
         match self.fact {
+            StartFact::RunnerDied if is_call => format!(
+                "its worker on node {node} (incarnation {incarnation}) was killed by SIGKILL while \
+                 it ran attempt {attempt}"
+            ),
             StartFact::RunnerDied => format!(
                 "the process that starts commands on node {node} (incarnation {incarnation}) died \
                  while it ran attempt {attempt}"
@@ -397,7 +402,9 @@ impl Ledger {
         let crashes = self.side(task).into_iter().flat_map(|side| &side.crashes);
         let limit = self.spec(task).map_or(0, |spec| spec.crash_limit);
         let counts = |crash: &&Crash| if limit == 0 { crash.is_counted() } else { crash.ran() };
-        let crashes: Vec<String> = crashes.filter(counts).map(Crash::describe).collect();
+        let is_call = self.spec(task).is_some_and(|spec| is_call(spec));
+        let crashes: Vec<String> =
+            crashes.filter(counts).map(|crash| crash.describe(is_call)).collect();
         let of = match limit {
             0 => String::new(),
             limit => format!(" (its crash limit is {limit})"),
@@ -558,4 +565,25 @@ fn record(
     record.node.push(node.0);
     record.incarnation.push(incarnation.0);
     record.fact.push(fact as i32);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_loses_its_worker_and_a_command_the_process_that_started_it() {
+        let (attempt, node, incarnation) = (Attempt(4), NodeId(2), Incarnation(1));
+        let crash = Crash { attempt, node, incarnation, fact: StartFact::RunnerDied };
+        assert_eq!(
+            crash.describe(true),
+            format!(
+                "its worker on node n2 (incarnation 1) was killed by SIGKILL while it ran attempt \
+                 {attempt}"
+            )
+        );
+        assert!(crash.describe(false).starts_with("the process that starts commands on node n2"));
+        let of_node = Crash { fact: StartFact::DiedRunning, ..crash };
+        assert!(of_node.describe(true).starts_with("node n2 (incarnation 1) died"));
+    }
 }
