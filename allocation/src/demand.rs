@@ -102,6 +102,27 @@ fn usable_ms(config: &QueueConfig) -> u64 {
     life - (life / MARGIN_PART).min(MARGIN_MS_MAX)
 }
 
+impl QueueConfig {
+    /// Why no node of the queue can ever run tasks of the class; `None`: one can.
+    /// `learned_cpus`: as in [`Offering`].
+    #[must_use]
+    pub fn refusal(&self, learned_cpus: u32, class: &ClassDemand) -> Option<String> {
+        let Ok(offer) = self.offer(learned_cpus) else {
+            return Some("its offer is not valid".to_owned());
+        };
+        let usable = usable_ms(self);
+        if class.time_ms > usable {
+            let text = "they ask for more time than its time limit without the margin";
+            return Some(format!("{text} ({} s)", usable / 1000));
+        }
+        if let Some(refusal) = offer.refusal(&class.request) {
+            return Some(format!("its nodes offer {offer}: {refusal}"));
+        }
+        let most = self.max_nodes_per_alloc.max(1);
+        (class.nodes > most).then(|| format!("its allocations have at most {most} nodes"))
+    }
+}
+
 impl Offering<'_> {
     fn ask(&self, left: &mut [Left<'_>]) -> Ask {
         let mut ask = Ask::default();
@@ -164,17 +185,8 @@ impl Offering<'_> {
     /// The nodes that start all tasks of a class at once, and those that the class needs.
     fn bins_of(&self, offer: &Totals, left: &Left<'_>) -> Result<(f64, f64), String> {
         let class = left.class;
-        let usable = usable_ms(self.config);
-        if class.time_ms > usable {
-            let text = "they ask for more time than its time limit without the margin";
-            return Err(format!("{text} ({} s)", usable / 1000));
-        }
-        if let Some(refusal) = offer.refusal(&class.request) {
-            return Err(format!("its nodes offer {offer}: {refusal}"));
-        }
-        let most = self.config.max_nodes_per_alloc.max(1);
-        if class.nodes > most {
-            return Err(format!("its allocations have at most {most} nodes"));
+        if let Some(why) = self.config.refusal(self.learned_cpus, class) {
+            return Err(why);
         }
         let per_node = tasks_per_node(offer, &class.request).max(1) as f64;
         let mean_ms = class.work_ms as f64 / class.tasks.max(1) as f64;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use resources::{Name, Offer, Pool, Totals, parse_pool};
+use resources::{Name, Offer, Pool, Totals, parse_no_pool, parse_pool};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
@@ -151,7 +151,7 @@ impl QueueConfig {
     pub fn offer(&self, learned: u32) -> Result<Totals, QueueError> {
         let wrong = |text: String| QueueError::Offer(text);
         let mut pools: Vec<Pool> = Vec::new();
-        for text in &self.resources {
+        for text in self.resources.iter().filter(|text| parse_no_pool(text).is_none()) {
             pools.push(parse_pool(text).map_err(|error| wrong(error.to_string()))?);
         }
         for text in &self.labels {

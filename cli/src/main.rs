@@ -31,7 +31,7 @@ use cluster::node::token;
 use cluster::{config, job, kv, submit, task};
 use local::{doctor, example, node, run, up};
 use verb::Context;
-use verb::directives;
+use verb::directives::{self, MergeError};
 use verb::errors::{Done, Exit, Failure};
 use verb::output::{self, Output};
 use verb::settings::Settings;
@@ -89,7 +89,7 @@ fn compat_front() -> Option<ExitCode> {
 fn with_directives(cli: Cli) -> Result<Result<Cli, Failure>, clap::Error> {
     let options = match &cli.verb {
         Verb::Submit(args) => args.directives(),
-        _ => Ok(Vec::new()),
+        _ => Ok(directives::Script::default()),
     };
     let options = match options {
         Ok(options) if options.is_empty() => return Ok(Ok(cli)),
@@ -104,8 +104,11 @@ fn with_directives(cli: Cli) -> Result<Result<Cli, Failure>, clap::Error> {
     };
     let command = Cli::command();
     let submit = command.find_subcommand("submit").cloned().unwrap_or_default();
-    let merged = directives::merge(&line, verb, &options, &submit, parse)?;
-    Cli::try_parse_from(merged).map(Ok)
+    match directives::merge(&line, verb, &options, &submit, parse) {
+        Ok(merged) => Cli::try_parse_from(merged).map(Ok),
+        Err(MergeError::Script(failure)) => Ok(Err(failure)),
+        Err(MergeError::Line(error)) => Err(error),
+    }
 }
 
 /// The command line after the program's name.

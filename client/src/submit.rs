@@ -159,6 +159,11 @@ impl Client {
         graph: &'g Graph,
         options: &SubmitOptions,
     ) -> Result<Plan<'g>, ClientError> {
+        let (tasks, most) = (graph.len() as u64, options.settings.max_tasks);
+        if most > 0 && tasks > most {
+            let text = format!("the job has {tasks} tasks, --max-tasks allows {most}");
+            return Err(ClientError::Refused(text));
+        }
         let mut homes = self.homes(&options.submit)?;
         let job = match options.job {
             Some(job) => job,

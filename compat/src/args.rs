@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use verb::directives::{self, Directives};
+use verb::directives::{self, Directives, Script};
 use verb::errors::Failure;
 use verb::units::Timespan;
 
@@ -164,15 +164,14 @@ impl SubmitArgs {
         }
     }
 
-    pub(crate) fn directives_of(&self, input: Option<&[u8]>) -> Result<Vec<String>, Failure> {
+    pub(crate) fn directives_of(&self, input: Option<&[u8]>) -> Result<Script, Failure> {
         let script = self.command.first().map(PathBuf::from).unwrap_or_default();
         let mode = match (self.directives, input) {
             (Where::Auto, _) => Directives::Auto,
             (Where::File, _) => Directives::File,
             (Where::Off, _) => Directives::Off,
             (Where::Stdin, Some(input)) => {
-                let wrong = |why| Failure::usage(format!("standard input: {why}"));
-                return directives::of_text(MARKER, input).map_err(wrong);
+                return directives::of_text(MARKER, "standard input", input);
             }
             (Where::Stdin, None) => {
                 let text = "You have to use `--stdin` when you specify `--directives=stdin`";

@@ -28,7 +28,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use verb::directives;
+use verb::directives::{self, MergeError};
 use verb::errors::Failure;
 use verb::output::{Output, say_lines};
 use verb::settings::Settings;
@@ -101,7 +101,11 @@ fn parse(mut line: Vec<OsString>) -> Result<Result<Hq, Failure>, clap::Error> {
         Ok(verb)
     };
     let verb = Hq::command().find_subcommand("submit").cloned().unwrap_or_default();
-    let merged = directives::merge(&line, place, &options, &verb, parse)?;
+    let merged = match directives::merge(&line, place, &options, &verb, parse) {
+        Ok(merged) => merged,
+        Err(MergeError::Script(failure)) => return Ok(Err(failure)),
+        Err(MergeError::Line(error)) => return Err(error),
+    };
     // Entries of the command line are taken in the place of an array of the script.
     let has_own_entries =
         submit.array.is_none() && (submit.each_line.is_some() || submit.from_json.is_some());

@@ -23,7 +23,7 @@ use crate::commands::doorway::Entrance;
 use crate::commands::environment::push_variable;
 use crate::commands::gang::push_gang;
 use crate::commands::names::is_hidden_variable;
-use crate::commands::resources::{granted_memory_bytes, push_resources};
+use crate::commands::resources::{granted_memory_bytes, push_resources, size};
 use crate::commands::stage::text_of;
 use crate::error::reason;
 use crate::executor::Shared;
@@ -266,7 +266,7 @@ impl Running {
 fn of_exit(exit: &Exit) -> MemberEnd {
     let failure = match (exit.memory_bytes, exit.failure.is_empty()) {
         (0, _) => exit.failure.clone(),
-        (bytes, _) => format!("memory: it used {bytes} bytes, more than the task asked for"),
+        (bytes, _) => format!("memory: it used {}, more than the task asked for", size(bytes)),
     };
     let code = if exit.signal > 0 { SIGNAL_CODES + exit.signal } else { exit.code };
     MemberEnd { code, failure }
@@ -383,5 +383,7 @@ mod tests {
     fn an_end_has_the_code_of_a_shell() {
         let exit = |code, signal| of_exit(&Exit { code, signal, ..Exit::default() }).code;
         assert_eq!((exit(3, 0), exit(0, 9)), (3, 137));
+        let killed = Exit { memory_bytes: 3 << 30, signal: 9, ..Exit::default() };
+        assert!(of_exit(&killed).failure.contains("3 GiB"));
     }
 }

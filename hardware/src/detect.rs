@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use resources::limits::INDICES_MAX;
 use resources::{
-    Amount, Coupling, GroupRef, Name, Offer, OfferError, Pool, parse_coupling, parse_pool,
+    Amount, Coupling, GroupRef, Name, Offer, OfferError, Pool, parse_coupling, parse_no_pool,
+    parse_pool,
 };
 use thiserror::Error;
 
@@ -69,10 +70,13 @@ pub enum DetectError {
 /// Finds the pools of a machine and adds those of the user.
 pub fn detect(machine: &Machine, settings: &Settings) -> Result<Detection, DetectError> {
     let mut notices = Vec::new();
-    let own = settings.resources.iter().map(|text| parse_pool(text));
-    let own: Vec<Pool> = own.collect::<Result<_, _>>()?;
+    let hidden: Vec<Name> =
+        settings.resources.iter().filter_map(|text| parse_no_pool(text)).collect();
+    let own = settings.resources.iter().filter(|text| parse_no_pool(text).is_none());
+    let own: Vec<Pool> = own.map(|text| parse_pool(text)).collect::<Result<_, _>>()?;
     // An own pool `gpus` replaces those of every vendor.
-    let is_own = |name: &Name| own.iter().any(|pool| pool.name.covers(name));
+    let is_own =
+        |name: &Name| own.iter().map(|pool| &pool.name).chain(&hidden).any(|own| own.covers(name));
     let mut pools: Vec<FoundPool> = Vec::new();
     if !is_own(&Name::cpus()) {
         let found = cpus::find(machine, settings.cores);

@@ -190,6 +190,8 @@ pub struct Outcome {
     /// xxh3 of the bytes of each output. Empty for outputs without bytes.
     pub output_sums: Vec<u64>,
     pub captured: Captured,
+    /// Of a command.
+    pub used: Used,
     /// Of a call: its value if it is small, or the exception that it raised.
     pub inline: Vec<u8>,
     /// What the attempt spawned since its last turn, and its last state. Only of a successful
@@ -264,6 +266,22 @@ impl Captured {
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.stdout_bytes.saturating_add(self.stderr_bytes)
+    }
+}
+
+/// The CPU time and the memory that the processes of a command have used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Used {
+    /// In user and system mode, of all processes that were waited for.
+    pub cpu_us: u64,
+    /// The peak of resident memory: that of its largest process, or a larger measured sum.
+    pub max_rss_kib: u64,
+}
+
+impl Used {
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
     }
 }
 

@@ -53,7 +53,7 @@ pub use fit::Fit;
 pub use mutant::Mutant;
 pub use name::{Name, NameError};
 pub use offer::{Coupling, GroupRef, Offer, OfferError, Pool, PoolKind};
-pub use offer_text::{parse_coupling, parse_pool};
+pub use offer_text::{parse_coupling, parse_no_pool, parse_pool};
 pub use pools::{Claim, ClaimedPool, PoolClaim, PoolSet, Pools, VariantClaim};
 pub use refusal::{Reason, Refusal, VariantRefusal};
 pub use request::{Policy, Quantity, Request, RequestError, Shape, Variant, Want};

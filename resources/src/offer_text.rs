@@ -7,6 +7,16 @@ use crate::limits::{GROUPS_MAX, INDICES_MAX};
 use crate::name::Name;
 use crate::offer::{Coupling, GroupRef, OfferError, Pool, PoolKind};
 
+/// `gpus=[]`: a node does not offer the pools of this name, although they are found. `None`: the
+/// text is of a pool. Each node has cpus and memory.
+#[must_use]
+pub fn parse_no_pool(text: &str) -> Option<Name> {
+    let (name, definition) = text.split_once('=')?;
+    let name = Name::pool(name.trim()).ok()?;
+    let is_needed = name == Name::cpus() || name == Name::memory();
+    (definition.trim() == "[]" && !is_needed).then_some(name)
+}
+
 /// A pool by its text:
 ///
 /// | text | pool |

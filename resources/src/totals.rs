@@ -113,6 +113,10 @@ impl Totals {
     pub fn pools(&self) -> impl Iterator<Item = (&Name, Amount)> {
         self.pools.iter().map(|(name, amount, _)| (name, *amount))
     }
+    /// The pools with their free amounts.
+    pub fn free(&self) -> impl Iterator<Item = (&Name, Amount)> {
+        self.pools.iter().map(|(name, _, free)| (name, *free))
+    }
     #[must_use]
     pub fn labels(&self) -> &[Name] {
         &self.labels

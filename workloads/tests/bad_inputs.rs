@@ -143,7 +143,7 @@ fn first_mistakes_in_toml() {
         ),
         (task("array = 10"), "4:9: 'array' is a text in quotes, not the number 10", "\"1-10\""),
         (task("memory = 4"), "4:10: 'memory' is a text in quotes, not the number 4", "\"4GiB\""),
-        (task("cpus = \"2\""), "4:8: 'cpus' is a whole number, not the text \"2\"", "cpus = 2"),
+        (task("cpus = [2]"), "4:8: 'cpus' is a whole number, not a list", "cpus = 2"),
         (task("after = \"b\""), "4:9: 'after' is a list, not the text \"b\"", "after = [\"name\"]"),
         (
             task("outputs = { o = { file = \"x\", keep = \"yes\" } }"),

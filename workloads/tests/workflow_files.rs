@@ -184,6 +184,25 @@ inputs = { x = "x{i}" }
 }
 
 #[test]
+fn cpus_have_policies_and_memory_units() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let head = "[[task]]\nname = \"a\"\ncommand = [\"true\"]\n";
+    let request = |needs: &str| {
+        let graph = read(directory.path(), &format!("{head}{needs}"));
+        let spec = graph.task(0).spec;
+        (spec.cpus, workloads::Requested::variants_of(spec))
+    };
+    assert_eq!(request("cpus = \"4 tight!\""), (4, vec!["cpus=4 tight!".to_owned()]));
+    assert_eq!(request("cpus = \"2\""), (2, vec![]));
+    assert_eq!(request("memory = \"1000B\"").1.len(), 1);
+    let file = directory.path().join("small.toml");
+    std::fs::write(&file, format!("{head}memory = \"1000\"")).expect("it is written");
+    let error = load(&file, None, &LoadOptions::default());
+    let error = error.expect_err("bytes without a unit").to_string();
+    assert!(error.contains("write 1000MiB"), "{error}");
+}
+
+#[test]
 fn one_command() {
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("data.csv"), "1,2").expect("it is written");
@@ -224,6 +243,20 @@ fn one_command() {
         ..CommandOptions::default()
     });
     assert_eq!(text, "task 'true': 'x' is not an array such as 1-40, 1-40:5 or 1,3,5-9");
+    let text = refused(CommandOptions {
+        array: Some("1-4".into()),
+        values: Some(["a", "b", "c"].map(String::from).into()),
+        submit_dir: submit_dir.clone(),
+        ..CommandOptions::default()
+    });
+    assert_eq!(text, "task 'true': the array has 3, and there are 3 entries: 0 to 2");
+    let one = CommandOptions {
+        array: Some("7".into()),
+        stdout: Some("out".into()),
+        submit_dir: submit_dir.clone(),
+        ..CommandOptions::default()
+    };
+    assert!(Graph::command(vec!["true".into()], &one).is_ok(), "one task writes to it");
     let text = refused(CommandOptions {
         array: Some("1-2".into()),
         stdout: Some("out".into()),

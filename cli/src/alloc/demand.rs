@@ -30,19 +30,27 @@ pub(super) async fn of(client: &Client) -> Demand {
 }
 
 fn add(classes: &mut BTreeMap<ClassKey, ClassDemand>, row: &wire::ClassDemand) {
+    let Some(added) = class_of(row) else { return };
+    let key = (added.request.encode(), added.time_ms, added.nodes);
+    let (tasks, work_ms) = (added.tasks, added.work_ms);
+    let class = classes.entry(key).or_insert(ClassDemand { tasks: 0, work_ms: 0, ..added });
+    class.tasks = class.tasks.saturating_add(tasks);
+    class.work_ms = class.work_ms.saturating_add(work_ms);
+}
+
+/// `None`: it has a request of a later version.
+pub(super) fn class_of(row: &wire::ClassDemand) -> Option<ClassDemand> {
     let request = match row.request.is_empty() {
         true => Request::cpus(row.cpus.max(1)),
-        false => match Request::decode(&row.request) {
-            Ok(request) => request,
-            Err(_) => return, // Of a later version.
-        },
+        false => Request::decode(&row.request).ok()?,
     };
-    let (time_ms, key) = (row.time_request_ns.div_ceil(NS_PER_MS), request.encode());
-    let nodes = row.nodes.max(1);
-    let fresh = || ClassDemand { request, time_ms, tasks: 0, work_ms: 0, nodes };
-    let class = classes.entry((key, time_ms, nodes)).or_insert_with(fresh);
-    class.tasks = class.tasks.saturating_add(row.tasks);
-    class.work_ms = class.work_ms.saturating_add(row.work_ns / NS_PER_MS);
+    Some(ClassDemand {
+        request,
+        time_ms: row.time_request_ns.div_ceil(NS_PER_MS),
+        tasks: row.tasks,
+        work_ms: row.work_ns / NS_PER_MS,
+        nodes: row.nodes.max(1),
+    })
 }
 
 fn free_part(member: &wire::Member, demand: &wire::Demand) -> Option<Totals> {

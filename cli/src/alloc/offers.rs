@@ -1,38 +1,121 @@
 //! Tasks that no present node can run, and that nodes of an allocation queue could.
 
+use allocation::ClassDemand;
 use client::Client;
 use proto::wire::{self, MemberPhase};
 use resources::{Amount, Name, Request, Totals};
 use verb::errors::Failure;
+use verb::units::number_of;
 use workloads::Graph;
 
-use crate::alloc::records::Records;
+use crate::alloc::demand;
+use crate::alloc::records::{QueueRecord, Records};
+use crate::alloc::show::state_of;
+use crate::views::submission::check_fit;
 
-/// Lets tasks wait for nodes of a queue, if no present node offers what they ask for.
+/// Lets tasks wait for nodes of a queue, if no present node offers what they ask for. Refuses a
+/// task that neither a node nor a queue can run.
 pub(crate) async fn await_nodes(client: &Client, graph: &mut Graph) -> Result<(), Failure> {
-    let map = client.raw().map();
-    let members = map.members.iter().filter(|member| {
-        member.phase() != MemberPhase::Removed && member.slots > 0 && !member.keeper
-    });
-    let present = Offers::of(members.filter_map(offer));
+    let present = present(&client.raw().map());
     if !graph.specs().iter().any(|spec| present.lack(spec)) {
         return Ok(());
     }
-    let mut queues = Vec::new();
-    for queue in Records::new(client)?.queues().await? {
-        // Its first node may have any number of cpus.
-        let learned = if queue.state.cpus > 0 { queue.state.cpus } else { u32::from(u16::MAX) };
-        queues.extend(queue.config.offer(learned).ok());
+    let queues = Records::new(client)?.queues().await?;
+    let serves = |spec: &wire::Spec| {
+        let class = class_of(spec);
+        class.is_none_or(|class| queues.iter().any(|queue| refusal(queue, &class).is_none()))
+    };
+    if let Some(failure) = refused(&queues, graph.specs(), |spec| present.lack(spec)) {
+        return Err(failure);
     }
-    let queues = Offers::of(queues.into_iter());
-    graph.await_nodes(|spec| present.lack(spec) && !queues.lack(spec));
-    Ok(())
+    graph.await_nodes(|spec| present.lack(spec) && !queues.is_empty() && serves(spec));
+    check_fit(graph, present.widest)
+}
+
+/// The offers of the nodes in the map, those that are joining included.
+fn present(map: &wire::ClusterMap) -> Offers {
+    let members = map.members.iter().filter(|member| {
+        member.phase() != MemberPhase::Removed && member.slots > 0 && !member.keeper
+    });
+    Offers::of(members.filter_map(offer))
 }
 
 fn offer(member: &wire::Member) -> Option<Totals> {
     match member.offer.is_empty() {
         true => Some(Totals::cpus(member.slots)),
         false => Totals::decode(&member.offer).ok(),
+    }
+}
+
+/// What one task of a spec asks for. A home refuses a request that is not valid.
+fn class_of(spec: &wire::Spec) -> Option<ClassDemand> {
+    demand::class_of(&wire::ClassDemand {
+        request: spec.request.clone(),
+        cpus: spec.cpus,
+        time_request_ns: spec.time_request_ns,
+        tasks: 1,
+        work_ns: 0,
+        nodes: spec.nodes,
+    })
+}
+
+/// Why no node of the queue can run such a task. Its first node may have any number of cpus.
+fn refusal(queue: &QueueRecord, class: &ClassDemand) -> Option<String> {
+    let learned = if queue.state.cpus > 0 { queue.state.cpus } else { u32::from(u16::MAX) };
+    queue.config.refusal(learned, class)
+}
+
+/// The first task that no present node and no queue can run. Without queues the homes refuse it.
+fn refused<'s>(
+    queues: &[QueueRecord],
+    specs: impl IntoIterator<Item = &'s wire::Spec>,
+    is_lacking: impl Fn(&wire::Spec) -> bool,
+) -> Option<Failure> {
+    for spec in specs.into_iter().filter(|spec| !queues.is_empty() && is_lacking(spec)) {
+        let Some(class) = class_of(spec) else { continue };
+        let why = |queue: &QueueRecord| {
+            Some(format!("queue {}: {}", queue.config.name, refusal(queue, &class)?))
+        };
+        let refusals: Option<Vec<String>> = queues.iter().map(why).collect();
+        if let Some(refusals) = refusals {
+            let (name, request) = (&spec.name, &class.request);
+            let text =
+                format!("task '{name}': no node and no queue can run what asks for {request}");
+            return Some(Failure::refused(text).hint(refusals.join("; ")));
+        }
+    }
+    None
+}
+
+/// The lines of `task explain` about the queues, for a task that no present node can run.
+pub(crate) async fn explain(
+    client: &Client,
+    needs: &wire::ClassDemand,
+) -> Result<Vec<String>, Failure> {
+    let Some(class) = demand::class_of(needs) else { return Ok(Vec::new()) };
+    let queues = Records::new(client)?.queues().await?;
+    Ok(queues.iter().map(|queue| line(queue, &class)).collect())
+}
+
+fn line(queue: &QueueRecord, class: &ClassDemand) -> String {
+    let name = &queue.config.name;
+    if let Some(why) = refusal(queue, class) {
+        return format!("queue {name} cannot bring a node for it: {why}");
+    }
+    match state_of(queue) {
+        "paused" => {
+            format!("queue {name} is paused: 'starling alloc resume {name}' lets it ask for nodes")
+        }
+        "resting" => format!(
+            "queue {name} rests after a failure: {}; see 'starling alloc info {name}'",
+            queue.state.last_error
+        ),
+        _ => {
+            let wanted = number_of(u64::from(queue.state.wanted_nodes), "node");
+            format!(
+                "it waits for queue {name}, which wants {wanted}: 'starling alloc explain {name}'"
+            )
+        }
     }
 }
 
@@ -73,7 +156,18 @@ impl Offers {
 
 #[cfg(test)]
 mod tests {
+    use allocation::{QueueState, System};
+
     use super::*;
+
+    fn queue(labels: &[&str], paused: bool) -> QueueRecord {
+        let config = serde_json::json!({
+            "name": "q", "system": System::Slurm, "time_limit_s": 600, "max_nodes_per_alloc": 1,
+            "backlog": 1, "idle_timeout_s": 60, "labels": labels, "paused": paused,
+        });
+        let config = serde_json::from_value(config).expect("a queue");
+        QueueRecord { config, state: QueueState::default(), intents: Vec::new() }
+    }
 
     #[test]
     fn what_no_node_offers_is_found() {
@@ -84,5 +178,45 @@ mod tests {
         let request = "gpus=1".parse::<Request>().expect("a request").encode();
         assert!(offers.lack(&wire::Spec { request, ..Default::default() }));
         assert!(Offers::of(std::iter::empty()).lack(&wide(1)), "keepers alone");
+    }
+
+    /// A node that joins has its slots in the map before it answers a client.
+    #[test]
+    fn joining_nodes_count() {
+        let joining = wire::Member {
+            phase: MemberPhase::Joining as i32,
+            slots: 2,
+            ..wire::Member::default()
+        };
+        let keeper = wire::Member { keeper: true, ..wire::Member::default() };
+        let map = wire::ClusterMap { members: vec![keeper, joining], ..Default::default() };
+        assert_eq!(present(&map).widest, 2);
+    }
+
+    #[test]
+    fn a_refusal_names_the_label_and_the_queues() {
+        let request = "label=nolabel".parse::<Request>().expect("a request").encode();
+        let spec = wire::Spec { name: "t".into(), request, cpus: 1, ..Default::default() };
+        let refused = |queues: &[QueueRecord]| refused(queues, [&spec], |_| true);
+        let failure = refused(&[queue(&["other"], false)]).expect("no node of it has the label");
+        let text = failure.render();
+        assert!(text.contains("nolabel") && text.contains("queue q: "), "{text}");
+        assert!(refused(&[]).is_none(), "the homes refuse it");
+        assert!(refused(&[queue(&["other"], false), queue(&["nolabel"], true)]).is_none());
+    }
+
+    #[test]
+    fn an_explanation_says_what_a_queue_does() {
+        let class = ClassDemand {
+            request: "label=a".parse().expect("a request"),
+            time_ms: 0,
+            tasks: 1,
+            work_ms: 0,
+            nodes: 1,
+        };
+        let line = |labels: &[&str], paused| line(&queue(labels, paused), &class);
+        assert!(line(&["a"], false).starts_with("it waits for queue q, which wants 0 nodes"));
+        assert!(line(&["a"], true).starts_with("queue q is paused: 'starling alloc resume q'"));
+        assert!(line(&["b"], true).starts_with("queue q cannot bring a node for it: "));
     }
 }

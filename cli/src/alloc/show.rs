@@ -27,7 +27,7 @@ struct QueueRow {
 }
 
 /// `active`, `paused`, or `resting` after a failure.
-fn state_of(queue: &QueueRecord) -> &'static str {
+pub(super) fn state_of(queue: &QueueRecord) -> &'static str {
     match queue.config.paused {
         true => "paused",
         false if now_ms() < queue.state.not_before_ms => "resting",
@@ -164,10 +164,15 @@ pub(super) async fn log(context: &Context, name: &str, number: Option<u64>) -> D
     let client = context.connect().await?;
     let queue = Records::new(&client)?.queue(name).await?;
     let last = queue.intents.last().map(|intent| intent.number);
-    let number = number.or(last);
-    let Some(number) = number else {
+    let last = last.unwrap_or_else(|| queue.state.first() - 1);
+    if last == 0 {
         return Err(Failure::refused(format!("queue '{name}' has had no allocation yet")));
-    };
+    }
+    let number = number.unwrap_or(last);
+    if !(1..=last).contains(&number) {
+        let text = format!("queue '{name}': no allocation {number}");
+        return Err(Failure::refused(text).hint(format!("the last one is {last}")));
+    }
     let file = folder(&dir, name, number).join("output");
     let bytes = std::fs::read(&file).map_err(|error| {
         let failure = Failure::file(&file, &error);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use proto::limits;
-use resources::{Name, parse_coupling, parse_pool};
+use resources::{Name, parse_coupling, parse_no_pool, parse_pool};
 use verb::errors::{Failure, meant, numbers_plain};
 use verb::files;
 use verb::flags::tuning::{Law, Neighbours, OrderName, PolicyName};
@@ -66,9 +66,10 @@ pub(crate) fn check_value(key: &str, value: &str) -> Result<(), Failure> {
         "nodes" => is_within(value, 1, limits::NODES_MAX),
         "slots" => is_within(value, 0, limits::SLOTS_MAX),
         "replicas" => is_within(value, 1, limits::COPIES_MAX),
-        "resource" => {
-            each(value, ';', |pool| parse_pool(pool).map(drop).map_err(|error| error.to_string()))
-        }
+        "resource" => each(value, ';', |pool| match parse_no_pool(pool) {
+            Some(_) => Ok(()),
+            None => parse_pool(pool).map(drop).map_err(|error| error.to_string()),
+        }),
         "label" => each(value, ',', |label| {
             Name::label(label).map(drop).map_err(|error| error.to_string())
         }),

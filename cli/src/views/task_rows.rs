@@ -20,6 +20,9 @@ pub(crate) struct TaskRow {
     /// Seconds since 1970, for a task that ran and has ended.
     started_s: Option<f64>,
     ended_s: Option<f64>,
+    /// CPU time and peak memory of its command; absent for other tasks.
+    cpu_s: Option<f64>,
+    max_rss_bytes: Option<u64>,
 }
 
 pub(crate) fn state_word(phase: TaskPhase) -> &'static str {
@@ -38,6 +41,7 @@ impl TaskRow {
     pub(crate) fn new(task: &TaskState) -> Self {
         let phase = task.phase();
         let has_ended = matches!(phase, TaskPhase::TaskDone | TaskPhase::TaskFailed);
+        let ran_command = task.max_rss_kib > 0;
         let seconds = |ns: u64| (ns > 0).then(|| Span(ns).as_secs_f64());
         Self {
             id: LocalId(task.local).to_string(),
@@ -49,6 +53,8 @@ impl TaskRow {
             exit_code: has_ended.then_some(task.exit_code),
             started_s: seconds(task.started_ns),
             ended_s: seconds(task.ended_ns),
+            cpu_s: ran_command.then(|| Span(task.cpu_us * 1_000).as_secs_f64()),
+            max_rss_bytes: ran_command.then_some(task.max_rss_kib << 10),
         }
     }
     pub(crate) const HEADER: [&'static str; 6] = ["id", "name", "state", "node", "attempt", "exit"];

@@ -28,6 +28,11 @@ pub struct TaskInfo {
     pub stdout_bytes: u64,
     /// The same of standard error.
     pub stderr_bytes: u64,
+    /// CPU time of the command of the last attempt, in microseconds, once it has ended. `None`: not
+    /// known, or no command ran.
+    pub cpu_us: Option<u64>,
+    /// The peak of its resident memory in bytes.
+    pub max_rss_bytes: Option<u64>,
     /// Nanoseconds since the Unix epoch, by the clock of the node that ran it. `None`: it did not
     /// run, has not ended, or this is not known.
     pub started_ns: Option<u64>,
@@ -121,6 +126,8 @@ impl TaskInfo {
             entry: state.entry,
             stdout_bytes: state.stdout_bytes,
             stderr_bytes: state.stderr_bytes,
+            cpu_us: (state.max_rss_kib > 0).then_some(state.cpu_us),
+            max_rss_bytes: (state.max_rss_kib > 0).then_some(state.max_rss_kib << 10),
             started_ns: known(state.started_ns),
             ended_ns: known(state.ended_ns),
             name: state.name,

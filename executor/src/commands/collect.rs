@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use proto::wire::{self, OutputForm};
-use proto::work::{Captured, Launch, Outcome};
+use proto::work::{Captured, Launch, Outcome, Used};
 use proto::{ObjectId, Span, limits};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -75,6 +75,7 @@ pub(crate) fn outcome(
         output_sizes,
         output_sums,
         captured,
+        used: Used { cpu_us: exit.cpu_us, max_rss_kib: exit.max_rss_kib },
         ..Outcome::default()
     }
 }

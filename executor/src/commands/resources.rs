@@ -86,7 +86,7 @@ pub(crate) fn too_much_memory(used_bytes: u64, launch: &Launch) -> String {
 }
 
 /// A size for people, with one decimal.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match UNITS.iter().find(|(_, factor)| bytes >= *factor) {
         Some((unit, factor)) if bytes.is_multiple_of(*factor) => {

@@ -9,9 +9,11 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
+use super::memory::{Measured, Resident};
 use super::notice::{EarlyNotices, Notice};
 use super::orphans::Running;
 use super::program::{Failure, Process};
+use super::reap;
 use super::wire::{Exit, Output, Start};
 use crate::limits::STREAM_HELD_BYTES_MAX;
 
@@ -97,12 +99,13 @@ impl TimeLimit {
     }
 }
 
-/// The memory limit of a command, and the resident bytes that exceeded it.
+/// The memory limit of a command, the resident bytes that exceeded it, and the largest sum.
 #[derive(Clone, Copy, Debug, Default)]
 struct MemoryLimit {
     /// 0: none.
     limit_bytes: u64,
     exceeded_bytes: u64,
+    peak_bytes: u64,
 }
 
 /// The bytes that a command has printed, and its limit.
@@ -128,7 +131,8 @@ impl PrintedBytes {
 #[derive(Debug)]
 struct Spawned {
     group: Pid,
-    exit: OwnedFd,
+    /// Open while its end is an event of the epoll.
+    _exit: OwnedFd,
     stdout: Captured,
     stderr: Captured,
 }
@@ -228,7 +232,7 @@ impl Children {
         let (number, mark) = (start.number, start.mark.clone());
         let print = PrintedBytes { bytes: 0, limit_bytes: start.print_limit_bytes };
         let limit = TimeLimit::begin(start.time_limit_ns);
-        let memory = MemoryLimit { limit_bytes: start.memory_limit_bytes, exceeded_bytes: 0 };
+        let memory = MemoryLimit { limit_bytes: start.memory_limit_bytes, ..Default::default() };
         let mut notice = Notice::of(start);
         if let Some(notice) = &mut notice {
             notice.is_due = self.early_notices.take(number);
@@ -273,7 +277,7 @@ impl Children {
         }
         let Process { group, exit, stdout, stderr } = process;
         let (stdout, stderr) = (Captured::new(stdout), Captured::new(stderr));
-        child.process = Some(Spawned { group, exit, stdout, stderr });
+        child.process = Some(Spawned { group, _exit: exit, stdout, stderr });
         if child.notice.is_some_and(|notice| notice.is_due) {
             self.give_notice(number);
         }
@@ -370,15 +374,26 @@ impl Children {
     pub(super) fn has_memory_limits(&self) -> bool {
         self.children.values().any(|child| child.memory.limit_bytes > 0)
     }
+
+    /// All running commands, for the measurement of their memory.
+    pub(super) fn measured(&self) -> Vec<Measured> {
+        let running = self.children.iter().filter_map(|(&number, child)| {
+            let group = child.process.as_ref()?.group.as_raw_nonzero().get();
+            Some(Measured { number, group, mark: child.mark.clone() })
+        });
+        running.collect()
+    }
+
     /// Kills the commands with more resident memory than their limits.
-    pub(super) fn enforce_memory(&mut self, groups: &HashMap<i32, u64>) {
-        for child in self.children.values_mut().filter(|child| child.memory.limit_bytes > 0) {
-            let Some(process) = &child.process else { continue };
-            let group = process.group.as_raw_nonzero().get();
-            let used_bytes = groups.get(&group).copied().unwrap_or(0);
-            if used_bytes > child.memory.limit_bytes {
-                child.memory.exceeded_bytes = child.memory.exceeded_bytes.max(used_bytes);
+    pub(super) fn enforce_memory(&mut self, residents: &HashMap<u64, Resident>) {
+        for (number, resident) in residents {
+            let Some(child) = self.children.get_mut(number) else { continue };
+            let (Some(process), memory) = (&child.process, &mut child.memory) else { continue };
+            memory.peak_bytes = memory.peak_bytes.max(resident.bytes);
+            if memory.limit_bytes > 0 && resident.bytes > memory.limit_bytes {
+                memory.exceeded_bytes = memory.exceeded_bytes.max(resident.bytes);
                 let _ = kill_process_group(process.group, Signal::KILL);
+                resident.kill_outside();
             }
         }
     }
@@ -447,10 +462,7 @@ impl Children {
         let mut process = child.process.take().expect("looked at above");
         // The leader is not reaped yet, so its number cannot belong to another group.
         let _ = kill_process_group(process.group, Signal::KILL);
-        let status = waitid(WaitId::PidFd(process.exit.as_fd()), WaitIdOptions::EXITED);
-        let status = status.ok().flatten();
-        let code = status.as_ref().and_then(|status| status.exit_status());
-        let signal = status.as_ref().and_then(|status| status.terminating_signal());
+        let reap::End { code, signal, used } = reap::reap(process.group);
         let exit = Exit {
             number,
             // If both are unknown, which should not happen, the command counts as failed.
@@ -458,6 +470,8 @@ impl Children {
             signal: signal.unwrap_or(0),
             timed_out: child.timed_out,
             memory_bytes: child.memory.exceeded_bytes,
+            cpu_us: used.cpu_us,
+            max_rss_kib: used.max_rss_kib.max(child.memory.peak_bytes >> 10),
             stdout: process.stdout.drain(epoll, &mut child.print, buffer),
             stderr: process.stderr.drain(epoll, &mut child.print, buffer),
             ..Exit::default()

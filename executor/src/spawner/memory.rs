@@ -1,36 +1,135 @@
-//! The resident memory of process groups, from `/proc`.
+//! The resident memory of commands, from `/proc`.
+//!
+//! A process belongs to the command of its group, else to that of its parent. The parent of an
+//! orphan is the spawner: it belongs to the command with its mark, as in `orphans`.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::commands::orphan_processes::{MARK_VARIABLE, variable_of};
+
 /// The interval at which the memory of commands with a limit is read.
 pub(super) const MEASURED_EVERY: Duration = Duration::from_millis(500);
 
-/// The resident bytes of each process group of this machine. Pages that processes share count for
-/// each of them.
-pub(super) fn of_groups() -> HashMap<i32, u64> {
-    let mut groups = HashMap::new();
-    let page = rustix::param::page_size() as u64;
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        if !name.as_encoded_bytes().iter().all(u8::is_ascii_digit) {
-            continue;
-        }
-        let Ok(stat) = std::fs::read(entry.path().join("stat")) else { continue };
-        if let Some((group, pages)) = group_and_pages(&String::from_utf8_lossy(&stat)) {
-            *groups.entry(group).or_default() += pages * page;
-        }
-    }
-    groups
+/// A running command, as this search finds its processes.
+#[derive(Debug, Clone)]
+pub(super) struct Measured {
+    pub(super) number: u64,
+    pub(super) group: i32,
+    pub(super) mark: Vec<u8>,
 }
 
-/// The process group and the resident pages in the text of `/proc/PID/stat`.
-fn group_and_pages(stat: &str) -> Option<(i32, u64)> {
+/// The memory of a command at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Resident {
+    /// Pages that processes share count for each of them.
+    pub(super) bytes: u64,
+    /// Its processes outside of its group.
+    outside: Vec<(Pid, u64)>,
+}
+
+impl Resident {
+    /// Kills the processes outside of the group of the command.
+    pub(super) fn kill_outside(&self) {
+        for &(pid, started) in &self.outside {
+            let is_same = read(pid.as_raw_nonzero().get()).is_some_and(|it| it.started == started);
+            if is_same {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+/// A process of this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Process {
+    parent: i32,
+    group: i32,
+    /// When it started, in ticks of the kernel.
+    started: u64,
+    pages: u64,
+}
+
+/// The memory of each command: one small file is read for each process of this machine, and the
+/// environment of each orphan.
+pub(super) fn of_commands(commands: &[Measured]) -> HashMap<u64, Resident> {
+    let mut processes = HashMap::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some((pid, process)) = pid.and_then(|pid| Some((pid, read(pid)?))) {
+            processes.insert(pid, process);
+        }
+    }
+    let spawner = rustix::process::getpid().as_raw_nonzero().get();
+    sums(&processes, commands, spawner, |pid| {
+        let start = format!("{MARK_VARIABLE}=");
+        Pid::from_raw(pid).and_then(|pid| variable_of(pid, start.as_bytes()))
+    })
+}
+
+fn sums(
+    processes: &HashMap<i32, Process>,
+    commands: &[Measured],
+    spawner: i32,
+    mark_of: impl Fn(i32) -> Option<Vec<u8>>,
+) -> HashMap<u64, Resident> {
+    let page = rustix::param::page_size() as u64;
+    let groups: HashMap<i32, u64> = commands.iter().map(|it| (it.group, it.number)).collect();
+    let marks = commands.iter().filter(|it| !it.mark.is_empty());
+    let marks: HashMap<&[u8], u64> = marks.map(|it| (&it.mark[..], it.number)).collect();
+    let mut known: HashMap<i32, Option<u64>> = HashMap::new();
+    let mut residents: HashMap<u64, Resident> = HashMap::new();
+    for (&pid, process) in processes {
+        // The ancestors up to one with a known command.
+        let (mut path, mut at) = (Vec::new(), pid);
+        let number = loop {
+            if let Some(&number) = known.get(&at) {
+                break number;
+            }
+            let Some(found) = processes.get(&at) else { break None };
+            // Parents may change while they are read: no ring is followed.
+            known.insert(at, None);
+            path.push(at);
+            if let Some(&number) = groups.get(&found.group) {
+                break Some(number);
+            }
+            if found.parent == spawner {
+                break mark_of(at).and_then(|mark| marks.get(&mark[..]).copied());
+            }
+            at = found.parent;
+        };
+        known.extend(path.into_iter().map(|pid| (pid, number)));
+        let Some(number) = number else { continue };
+        let resident = residents.entry(number).or_default();
+        resident.bytes += process.pages * page;
+        if groups.get(&process.group) != Some(&number)
+            && let Some(pid) = Pid::from_raw(pid)
+        {
+            resident.outside.push((pid, process.started));
+        }
+    }
+    residents
+}
+
+fn read(pid: i32) -> Option<Process> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parse(&String::from_utf8_lossy(&stat))
+}
+
+/// Reads the text of `/proc/PID/stat`.
+fn parse(stat: &str) -> Option<Process> {
     // The name of the program may have spaces and parentheses.
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let pages: i64 = fields.get(21)?.parse().ok()?;
-    Some((fields.get(2)?.parse().ok()?, u64::try_from(pages).unwrap_or(0)))
+    Some(Process {
+        parent: fields.get(1)?.parse().ok()?,
+        group: fields.get(2)?.parse().ok()?,
+        started: fields.get(19)?.parse().ok()?,
+        pages: u64::try_from(pages).unwrap_or(0),
+    })
 }
 
 #[cfg(test)]
@@ -40,9 +139,34 @@ mod tests {
     #[test]
     fn the_line_of_a_process_is_read() {
         let stat = "77 (a) b) S 1 70 70 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 100 4096 25 99 1 1";
-        assert_eq!(group_and_pages(stat), Some((70, 25)));
-        assert_eq!(group_and_pages("77 (a"), None);
+        let process = Process { parent: 1, group: 70, started: 100, pages: 25 };
+        assert_eq!(parse(stat), Some(process));
+        assert_eq!(parse("77 (a"), None);
         let own = rustix::process::getpgrp().as_raw_nonzero().get();
-        assert!(of_groups().get(&own).is_some_and(|bytes| *bytes > 0));
+        let command = Measured { number: 7, group: own, mark: Vec::new() };
+        assert!(of_commands(&[command]).get(&7).is_some_and(|it| it.bytes > 0));
+    }
+
+    #[test]
+    fn descendants_and_marked_orphans_count_wherever_they_are() {
+        let process = |parent, group| Process { parent, group, started: 5, pages: 1 };
+        let processes = HashMap::from([
+            (10, process(2, 10)),
+            (11, process(10, 11)), // In a group of its own.
+            (12, process(11, 12)),
+            (20, process(2, 20)),
+            (21, process(2, 21)), // An orphan of the first.
+            (22, process(2, 22)), // An orphan without a mark.
+            (30, process(31, 30)),
+            (31, process(30, 30)),
+        ]);
+        let command = |number, group, mark: &[u8]| Measured { number, group, mark: mark.into() };
+        let commands = [command(1, 10, b"M=1"), command(2, 20, b"M=2")];
+        let mark = |pid| (pid == 21).then(|| b"M=1".to_vec());
+        let sums = sums(&processes, &commands, 2, mark);
+        let page = rustix::param::page_size() as u64;
+        assert_eq!((sums[&1].bytes, sums[&2].bytes), (4 * page, page));
+        assert_eq!((sums[&1].outside.len(), sums[&2].outside.len()), (3, 0));
+        assert_eq!(sums.len(), 2);
     }
 }

@@ -19,6 +19,7 @@ mod notice;
 mod orphans;
 pub(crate) mod process;
 mod program;
+mod reap;
 mod shield;
 pub(crate) mod starter;
 mod vfork;
@@ -472,8 +473,9 @@ impl<'a> Loop<'a> {
                     if self.will_measure {
                         // Without the lock, because `/proc` may be long. Only this thread reaps
                         // commands, so the numbers of their groups stay theirs.
-                        let groups = memory::of_groups();
-                        self.shared.children().enforce_memory(&groups);
+                        let commands = self.shared.children().measured();
+                        let residents = memory::of_commands(&commands);
+                        self.shared.children().enforce_memory(&residents);
                         self.alarm(memory::MEASURED_EVERY, Alarm::Memory, 0);
                     }
                 }

@@ -1,5 +1,5 @@
 /*!
-Starts a program without a copy of this process: the only unsafe part of this crate's spawner.
+Starts a program without a copy of this process: the unsafe part of the start of commands.
 
 The child runs in the memory of this process, on a stack of its own, until it executes another
 program. The thread that started it stands still meanwhile. `posix_spawn` does the same and more: it

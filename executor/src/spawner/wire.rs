@@ -66,7 +66,7 @@ pub(crate) struct Start {
     /// with the first byte of this order.
     #[prost(uint32, repeated, tag = "10")]
     pub(crate) fds: Vec<u32>,
-    /// A command is killed if its process group has more resident memory. 0: none.
+    /// A command is killed if its processes have more resident memory. 0: none.
     #[prost(uint64, tag = "20")]
     pub(crate) memory_limit_bytes: u64,
     /// The command gets this signal once, before an end. 0: none.
@@ -128,6 +128,12 @@ pub(crate) struct Exit {
     /// The resident memory for which the command was killed; 0: it was not.
     #[prost(uint64, tag = "20")]
     pub(crate) memory_bytes: u64,
+    /// CPU time of its processes, as far as they were waited for.
+    #[prost(uint64, tag = "21")]
+    pub(crate) cpu_us: u64,
+    /// The peak of its resident memory; 0: not known.
+    #[prost(uint64, tag = "22")]
+    pub(crate) max_rss_kib: u64,
 }
 
 /// Appends a message as a frame.

@@ -5,7 +5,7 @@ use std::fs;
 use executor::CopiedRecords;
 
 use crate::common::{Bench, input, launch, object, output, spec_of};
-use proto::work::Captured;
+use proto::work::{Captured, Granted, GrantedPool};
 use proto::{NodeId, Span, wire};
 
 #[test]
@@ -17,8 +17,38 @@ fn a_command_prints_and_ends() {
     assert_eq!(bench.stdout(1), "out\n");
     assert_eq!(bench.printed(1, true), "err\n");
     assert_eq!(outcome.captured, Captured { stdout_bytes: 4, stderr_bytes: 4 });
+    assert!(outcome.used.max_rss_kib > 0, "{outcome:?}");
     bench.no_more_outcomes();
     assert_eq!(bench.executor.running(), 0);
+}
+
+#[test]
+fn an_end_has_cpu_time_and_peak_memory() {
+    let mut bench = Bench::new();
+    // The shell waits for its child, which has the memory and uses the time.
+    let eats = "sh -c 'x=$(head -c 100000000 /dev/zero | tr \\\\0 x); echo ${#x}'; exit 3";
+    let used = bench.shell(1, eats).used;
+    assert!(used.cpu_us > 10_000 && used.max_rss_kib > 90_000, "{used:?}");
+}
+
+/// A process in a group of its own counts, and is killed.
+#[test]
+fn memory_of_processes_outside_the_group_is_kept() {
+    let mut bench = Bench::new();
+    let pid = bench.directory.path().join("pid");
+    let eats = "x=$(head -c 100000000 /dev/zero | tr \\\\0 x); sleep 60; echo ${#x}";
+    let script = format!("setsid sh -c 'echo $$ > {pid}; {eats}' & wait", pid = pid.display());
+    let mut launch = launch(1, spec_of(bench.command(&["sh", "-c", &script])));
+    let (name, variable) = ("memory".to_owned(), "MEMORY".to_owned());
+    let pool = GrantedPool { name, variable, units: (32 << 20) * 10_000, indices: vec![] };
+    launch.granted = Some(Box::new(Granted { variant: 0, pools: vec![pool] }));
+    let outcome = bench.run(launch);
+    assert!(outcome.error.ends_with("of 32 MiB asked"), "{outcome:?}");
+    assert!(outcome.used.max_rss_kib > 32 << 10, "{outcome:?}");
+    let stat = || fs::read(format!("/proc/{}/stat", fs::read_to_string(&pid).unwrap().trim()));
+    while stat().is_ok_and(|stat| !String::from_utf8_lossy(&stat).contains(") Z ")) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
 }
 
 #[test]

@@ -46,6 +46,22 @@ fn an_own_pool_of_one_vendor_leaves_the_others() {
 }
 
 #[test]
+fn an_empty_pool_hides_what_is_found() {
+    let tree = Tree::new()
+        .cpus("0", "0")
+        .variable("CUDA_VISIBLE_DEVICES", "0,1")
+        .variable("ROCR_VISIBLE_DEVICES", "0");
+    let with = |text: &str| {
+        let settings = Settings { resources: texts(&[text]), ..Settings::default() };
+        pools(&tree.detect_with(&settings))
+    };
+    assert_eq!(with("gpus=[]"), ["cpus=[0]"]);
+    assert_eq!(with("gpus/nvidia=[]"), ["cpus=[0]", "gpus/amd=[0]"]);
+    let settings = Settings { resources: texts(&["cpus=[]"]), ..Settings::default() };
+    assert!(detect(&tree.machine(), &settings).is_err(), "a node has cpus");
+}
+
+#[test]
 fn wrong_settings_are_refused() {
     let tree = Tree::two_sockets("0-7");
     let error = |settings: Settings| detect(&tree.machine(), &settings).unwrap_err().to_string();

@@ -498,6 +498,8 @@ impl Scheduler {
             inline: outcome.inline,
             stdout_bytes: outcome.captured.stdout_bytes,
             stderr_bytes: outcome.captured.stderr_bytes,
+            cpu_us: outcome.used.cpu_us,
+            max_rss_kib: outcome.used.max_rss_kib,
         }
     }
 

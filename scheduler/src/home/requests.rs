@@ -365,6 +365,7 @@ impl Scheduler {
         };
         if self.home.awaiting_wide_node.contains(&task) {
             explanation.lines.push(self.explain_awaiting_wide_node(task));
+            explanation.awaits_node = self.home.ledger.needs(task);
         }
         if let Some(at_most) = self.home.ledger.throttled_by(task) {
             let text = format!("it waits: at most {at_most} tasks of its job run at once");

@@ -1,7 +1,8 @@
-//! The bytes that an attempt printed are part of its end: at its home, and at each later home.
+//! The bytes that an attempt printed, and what its command used, are part of its end: at its home,
+//! and at each later home.
 
 use proto::limits::{OUTPUT_SUMS_PER_ANSWER_MAX, TASK_SIZES_REPORTED_MAX};
-use proto::work::{Captured, Outcome};
+use proto::work::{Captured, Outcome, Used};
 use proto::{JobId, Time, wire};
 
 use crate::output::Out;
@@ -33,9 +34,13 @@ fn records() -> [LedgerRecord; 2] {
 
 /// The running attempt ends with this result.
 fn end(home: &mut Scheduler, error: &str, captured: Captured, out: &mut Out) {
+    let outcome = Outcome { error: error.to_owned(), captured, ..Outcome::default() };
+    end_with(home, outcome, out);
+}
+
+fn end_with(home: &mut Scheduler, outcome: Outcome, out: &mut Out) {
     let attempt = home.home.ledger.cell(task()).expect("it is homed here").attempt();
     assert_eq!(out.launches.pop().map(|launch| launch.attempt), Some(attempt), "it runs");
-    let outcome = Outcome { error: error.to_owned(), captured, ..Outcome::default() };
     home.on_finished(Time(1), task(), attempt, outcome.into(), out);
     home.settle(Time(1), out);
     home.act(Time(1), out);
@@ -69,6 +74,33 @@ fn only_the_attempt_that_counts_is_counted_here_and_at_the_next_home() {
     assert_eq!(told(&next), (5, 70_000_000_000));
     next.home.ledger.free_chunk(task(), 0);
     assert_eq!(told(&next), (5, 70_000_000_000), "when all else of it has left memory");
+}
+
+#[test]
+fn what_a_command_used_is_known_here_and_at_the_next_home() {
+    let used_by = |home: &Scheduler| {
+        let state = home.home.ledger.task_state(task()).expect("it is homed here");
+        Used { cpu_us: state.cpu_us, max_rss_kib: state.max_rss_kib }
+    };
+    let mut out = Out::default();
+    let mut home = home(&mut out);
+    let used = Used { cpu_us: 7_000_000_000, max_rss_kib: 4_096 };
+    let failed = Outcome { error: "e".into(), used, ..Outcome::default() };
+    end_with(&mut home, failed, &mut out);
+    assert_eq!(used_by(&home), Used::default(), "it runs again");
+    let used = Used { cpu_us: 0, max_rss_kib: 3_000 };
+    end_with(&mut home, Outcome { used, ..Outcome::default() }, &mut out);
+    assert_eq!(used_by(&home), used);
+    let record = end_record(&out);
+
+    let mut next = heir();
+    for record in records().into_iter().chain([LedgerRecord::End(record)]) {
+        next.adopt(Time(0), MOVES, JobId(1), record).expect("records fit one another");
+    }
+    next.serve(Time(0), MOVES, 2, &mut Out::default());
+    assert_eq!(used_by(&next), used);
+    next.home.ledger.free_chunk(task(), 0);
+    assert_eq!(used_by(&next), used, "when all else of it has left memory");
 }
 
 #[test]

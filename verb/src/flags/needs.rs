@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use clap::Args;
 use hardware::{Machine, Settings as HardwareSettings};
-use resources::{Name, Offer, parse_coupling, parse_pool, parse_variant, parse_want};
+use resources::{
+    Name, Offer, parse_coupling, parse_no_pool, parse_pool, parse_variant, parse_want,
+};
 use workloads::Needs;
 
 use crate::errors::Failure;
@@ -60,19 +62,27 @@ fn gpus(text: &str) -> Result<String, String> {
     want_of("gpus", text)
 }
 fn memory(text: &str) -> Result<String, String> {
-    want_of("memory", text)
+    let needs = Needs { memory: text.to_owned(), ..Needs::default() };
+    checked(text, needs.request().map(|_| ()))
 }
 fn want(text: &str) -> Result<String, String> {
-    checked(text, parse_want(text).map(|_| ()).map_err(|error| error.to_string()))
+    parse_want(text).map_err(|error| error.to_string())?;
+    let needs = Needs { resources: vec![text.to_owned()], ..Needs::default() };
+    checked(text, needs.request().map(|_| ()))
 }
 fn label(text: &str) -> Result<String, String> {
     checked(text, Name::label(text).map(|_| ()).map_err(|error| error.to_string()))
 }
 fn variant(text: &str) -> Result<String, String> {
-    checked(text, parse_variant(text).map(|_| ()).map_err(|error| error.to_string()))
+    parse_variant(text).map_err(|error| error.to_string())?;
+    let needs = Needs { variants: vec![text.to_owned()], ..Needs::default() };
+    checked(text, needs.request().map(|_| ()))
 }
 fn pool(text: &str) -> Result<String, String> {
-    checked(text, parse_pool(text).map(|_| ()).map_err(|error| error.to_string()))
+    match parse_no_pool(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => checked(text, parse_pool(text).map(|_| ()).map_err(|error| error.to_string())),
+    }
 }
 
 fn coupling(text: &str) -> Result<String, String> {
@@ -93,6 +103,70 @@ impl NeedsArgs {
     /// 0: one node, shared with other tasks.
     pub fn nodes(&self) -> u32 {
         self.nodes.unwrap_or(0)
+    }
+    pub fn priority(&self) -> i32 {
+        self.priority.unwrap_or(0)
+    }
+    pub fn time_request_ns(&self) -> u64 {
+        self.time_request.map_or(0, |time| time.0.as_nanos() as u64)
+    }
+}
+
+/// The needs of each command of a list. `--resource` and `--label` of the same command line are of
+/// the nodes.
+#[derive(Args, Clone, Debug, Default)]
+pub struct TaskNeedsArgs {
+    /// Cpus of each command, with a policy or without: 4, all, '4 compact!' [default: 1]
+    #[arg(long, value_name = "N", value_parser = cpus)]
+    cpus: Option<String>,
+    /// GPUs of each command: 1, 0.5, all
+    #[arg(long, value_name = "AMOUNT", value_parser = gpus)]
+    gpus: Option<String>,
+    /// Memory of each command, such as 2GiB; one that uses more is killed
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    memory: Option<String>,
+    /// An amount of a pool that nodes offer, for each command: licences=1; may be repeated
+    #[arg(long = "task-resource", value_name = "NAME=AMOUNT", value_parser = want)]
+    task_resources: Vec<String>,
+    /// A label that the node of each command must have; may be repeated
+    #[arg(long = "task-label", value_name = "NAME", value_parser = label)]
+    task_labels: Vec<String>,
+    /// Another way to run each command: 'cpus=1, gpus=1'; with no other needs, one of them is the
+    /// first
+    #[arg(long = "variant", value_name = "NEEDS", value_parser = variant)]
+    variants: Vec<String>,
+    /// Commands of the highest priority start first [default: 0]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i32>,
+    /// The expected time from start to end of each command
+    #[arg(long, value_name = "DURATION")]
+    time_request: Option<Timespan>,
+}
+
+impl TaskNeedsArgs {
+    /// The first flag that is given.
+    pub fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--cpus", self.cpus.is_some()),
+            ("--gpus", self.gpus.is_some()),
+            ("--memory", self.memory.is_some()),
+            ("--task-resource", !self.task_resources.is_empty()),
+            ("--task-label", !self.task_labels.is_empty()),
+            ("--variant", !self.variants.is_empty()),
+            ("--priority", self.priority.is_some()),
+            ("--time-request", self.time_request.is_some()),
+        ];
+        given.iter().find(|(_, is_given)| *is_given).map(|(flag, _)| *flag)
+    }
+    pub fn needs(&self) -> Needs {
+        Needs {
+            cpus: self.cpus.clone().unwrap_or_default(),
+            gpus: self.gpus.clone().unwrap_or_default(),
+            memory: self.memory.clone().unwrap_or_default(),
+            resources: self.task_resources.clone(),
+            labels: self.task_labels.clone(),
+            variants: self.variants.clone(),
+        }
     }
     pub fn priority(&self) -> i32 {
         self.priority.unwrap_or(0)
@@ -233,6 +307,7 @@ mod tests {
         assert!(cpus("4 tight!").is_ok() && gpus("0.25").is_ok() && memory("2GiB").is_ok());
         assert!(gpus("0.00001").unwrap_err().contains("0.0001"));
         assert!(label("a b").is_err() && want("licences").is_err());
+        assert!(memory("100").unwrap_err().contains("write 100MiB"));
         assert!(variant("cpus=1, gpus=1").is_ok() && pool("gpus=[0,1]").is_ok());
         assert_eq!(share("1/3"), Ok((1, 3)));
         assert!(share("3/3").is_err());

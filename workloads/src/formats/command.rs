@@ -130,10 +130,9 @@ fn values_and_streams(table: &mut TaskTable, options: &CommandOptions) -> Result
     if let Some(values) = &options.values {
         take_values(table, values)?;
     }
-    let is_array = table.array.is_some();
-    let path = |given: &Option<String>| {
-        output_path(given.as_deref().unwrap_or_default(), options, is_array)
-    };
+    let tasks = table.array.as_ref().map(Array::count);
+    let path =
+        |given: &Option<String>| output_path(given.as_deref().unwrap_or_default(), options, tasks);
     table.stdout = path(&options.stdout)?;
     table.stderr = path(&options.stderr)?;
     Ok(())
@@ -144,10 +143,13 @@ fn take_values(table: &mut TaskTable, values: &[String]) -> Result<(), String> {
     let last = values.len().checked_sub(1).ok_or("there are no entries")?;
     let is_wanted =
         |at: &u64| table.array.as_ref().is_none_or(|array| array.position(*at).is_some());
-    let numbers: Vec<u64> = (0..=last as u64).filter(is_wanted).collect();
-    if numbers.is_empty() {
-        return Err(format!("the array has none of the {} entries", values.len()));
+    let beyond =
+        table.array.as_ref().and_then(|array| array.elements().find(|at| *at > last as u64));
+    if let Some(beyond) = beyond {
+        let count = values.len();
+        return Err(format!("the array has {beyond}, and there are {count} entries: 0 to {last}"));
     }
+    let numbers: Vec<u64> = (0..=last as u64).filter(is_wanted).collect();
     let zero = values.iter().position(|value| value.contains('\0'));
     if let Some(at) = zero {
         return Err(format!("entry {at} has a zero byte, which no variable may have"));
@@ -157,8 +159,8 @@ fn take_values(table: &mut TaskTable, values: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The template of a file for the output of a command.
-fn output_path(text: &str, options: &CommandOptions, is_array: bool) -> Result<String, String> {
+/// The template of a file for the output of a command. `tasks`: the number of an array's tasks.
+fn output_path(text: &str, options: &CommandOptions, tasks: Option<u32>) -> Result<String, String> {
     let directory = options.submit_dir.to_string_lossy();
     let cwd = options.cwd.as_deref().map(|cwd| options.submit_dir.join(cwd));
     let cwd = cwd.map_or_else(|| directory.clone().into_owned(), |cwd| cwd.display().to_string());
@@ -169,7 +171,7 @@ fn output_path(text: &str, options: &CommandOptions, is_array: bool) -> Result<S
         out.push_str(before);
         match name {
             "JOB_ID" => out.push_str("{job}"),
-            "TASK_ID" => out.push_str(if is_array { "{i}" } else { "{task}" }),
+            "TASK_ID" => out.push_str(if tasks.is_some() { "{i}" } else { "{task}" }),
             "INSTANCE_ID" => out.push_str("%{INSTANCE_ID}"),
             "SUBMIT_DIR" => out.push_str(&directory),
             "CWD" => out.push_str(&cwd),
@@ -183,7 +185,7 @@ fn output_path(text: &str, options: &CommandOptions, is_array: bool) -> Result<S
     }
     out.push_str(rest);
     let is_own = ["{i}", "{task}"].iter().any(|own| out.contains(own));
-    if is_array && !is_own && !matches!(text, "" | "none") {
+    if tasks.is_some_and(|tasks| tasks > 1) && !is_own && !matches!(text, "" | "none") {
         return Err(format!(
             "all tasks of the array would write to '{text}'; hint: %{{TASK_ID}} in the path"
         ));

@@ -30,6 +30,24 @@ pub struct Requested {
 }
 
 impl Needs {
+    /// Refuses amounts of memory that lack their unit: no command runs in less than 1 MiB.
+    fn check_memory(&self) -> Result<(), String> {
+        let in_variants = self.variants.iter().flat_map(|variant| variant.split(','));
+        let named = self.resources.iter().map(String::as_str).chain(in_variants);
+        let named = named.filter_map(|part| {
+            let (name, amount) = part.split_once('=')?;
+            (name.trim() == "memory").then_some(amount)
+        });
+        for text in named.chain([self.memory.as_str()]).map(str::trim) {
+            let is_bare = text.ends_with(|letter: char| letter.is_ascii_digit());
+            let amount = text.parse::<Amount>().ok().filter(|_| is_bare);
+            if amount.is_some_and(|amount| amount.whole_part() < 1 << 20) {
+                return Err(format!("memory={text}: that is {text} bytes; write {text}MiB or so"));
+            }
+        }
+        Ok(())
+    }
+
     fn first(&self) -> Result<Option<Variant>, RequestError> {
         let mut wants = Vec::new();
         for (name, text) in [("cpus", &self.cpus), ("gpus", &self.gpus), ("memory", &self.memory)] {
@@ -58,6 +76,7 @@ impl Needs {
 
     /// The request of these needs, or the reason why there is none.
     pub fn request(&self) -> Result<Requested, String> {
+        self.check_memory()?;
         let variants = || {
             let mut variants: Vec<Variant> = self.first()?.into_iter().collect();
             for text in &self.variants {
@@ -143,6 +162,19 @@ fn memory_bytes(request: &Request) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_small_amount_of_memory_has_a_unit() {
+        let memory = |text: &str| Needs { memory: text.to_owned(), ..Needs::default() }.request();
+        let error = "memory=100: that is 100 bytes; write 100MiB or so";
+        assert_eq!(memory("100").unwrap_err(), error);
+        assert!(memory("100MiB").is_ok() && memory("2000000").is_ok() && memory("all").is_ok());
+        assert!(memory("100B").is_ok(), "it has a unit");
+        let variant = Needs { variants: vec!["cpus=1, memory=100".into()], ..Needs::default() };
+        assert_eq!(variant.request().unwrap_err(), error);
+        let named = Needs { resources: vec!["memory=100".into()], ..Needs::default() };
+        assert_eq!(named.request().unwrap_err(), error);
+    }
 
     fn texts(needs: &Needs) -> Result<(u32, Vec<String>), String> {
         let Requested { cpus, request, .. } = needs.request()?;

@@ -61,6 +61,11 @@ impl Records {
         Ok(records)
     }
 
+    /// The first task that has ended.
+    pub(crate) fn first(&self) -> Option<LocalId> {
+        self.ended.keys().next().copied()
+    }
+
     fn see(&mut self, task: TaskState, stderr: bool) {
         if matches!(task.phase(), TaskPhase::TaskDone | TaskPhase::TaskFailed) {
             let record = Record {

@@ -160,8 +160,12 @@ async fn of_job(
     if client.raw().map().copies > 1 {
         sources.add_copies(client, job, args.stderr, &short, &away).await?;
     }
-    for (task, attempt) in sources.counting(&records, &committed) {
+    let printed = sources.counting(&records, &committed);
+    for &(task, attempt) in &printed {
         sources.best(task, attempt).print(context, task, attempt)?;
+    }
+    if printed.is_empty() {
+        tell_file(client, job, &records, args.stderr).await?;
     }
     let short = records.short(|task, attempt| sources.came_bytes(task, attempt), why);
     tell_missing(context, job, args.stderr, &short)?;
@@ -170,6 +174,24 @@ async fn of_job(
     if !records.are_all {
         lacks.is_uncertain = true;
         lacks.unknown.extend(away);
+    }
+    Ok(())
+}
+
+/// Names the file of the first task, if nodes have no output because commands print to files.
+async fn tell_file(
+    client: &Client,
+    job: JobId,
+    records: &Records,
+    stderr: bool,
+) -> Result<(), Failure> {
+    let Some(task) = records.first() else { return Ok(()) };
+    let files = client.raw().explain(job, task).await?.stream_files;
+    let file = files.get(usize::from(stderr)).filter(|file| !file.is_empty());
+    match file.map(String::as_str) {
+        None => {}
+        Some("none") => say(&format!("note: job {}: what task {task} printed was dropped", job.0)),
+        Some(file) => say(&format!("note: job {}: task {task} has printed to {file}", job.0)),
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `starling node list | info | stop`.
 
 mod measurements;
+mod pools;
 mod records;
 pub(crate) mod removal;
 pub(crate) mod set;
@@ -18,6 +19,7 @@ use verb::flags::tuning;
 use verb::units;
 
 use crate::cluster::node::measurements::Measured;
+use crate::cluster::node::pools::Pools;
 use crate::cluster::node::records::Records;
 
 #[derive(Clone, Serialize)]
@@ -96,12 +98,15 @@ pub(crate) struct NodeRow {
     pub(crate) ready_shared: u64,
     pub(crate) running: u64,
     pub(crate) waiting: u64,
+    #[serde(flatten)]
+    offer: Pools,
 }
 
 impl NodeRow {
     fn up(node: NodeId, state: &NodeState) -> Self {
         let member = state.member.clone().unwrap_or_default();
         let ends_at = ends_at(&member);
+        let offer = Pools::of(&member, None);
         Self {
             id: node.0,
             incarnation: member.incarnation,
@@ -123,6 +128,7 @@ impl NodeRow {
             ready_shared: state.ready_shared,
             running: state.running,
             waiting: state.waiting,
+            offer,
         }
     }
     pub(crate) fn down(node: NodeId) -> Self {
@@ -147,6 +153,7 @@ impl NodeRow {
             ready_shared: 0,
             running: 0,
             waiting: 0,
+            offer: Pools::default(),
         }
     }
     /// A node that does not answer, in a cluster that agrees on its members.
@@ -154,8 +161,9 @@ impl NodeRow {
         let (incarnation, slots) = (member.incarnation, member.slots);
         let (addr, addrs) = (first(&member.address), each(&member.address));
         let host = member.host.clone();
-        let ends_at = ends_at(member);
-        Self { incarnation, addr, addrs, host, slots, ends_at, ..Self::down(NodeId(member.node)) }
+        let (ends_at, offer) = (ends_at(member), Pools::of(member, None));
+        let down = Self::down(NodeId(member.node));
+        Self { incarnation, addr, addrs, host, slots, ends_at, offer, ..down }
     }
     fn told_address(&self) -> String {
         match self.addrs.len() {
@@ -188,6 +196,7 @@ impl NodeRow {
             units::count(self.waiting),
             self.host.clone(),
             self.told_end(),
+            self.offer.text(),
         ]
     }
 }
@@ -215,14 +224,15 @@ async fn look(client: &Client) -> NodeList {
 pub(crate) fn list(context: &Context) -> Done {
     verb::block_on(async {
         let client = context.connect().await?;
-        let list = look(&client).await;
+        let mut list = look(&client).await;
+        pools::add_free(&client, &mut list.nodes).await;
         if context.output.json {
             context.output.json(&list)?;
         } else {
             let nodes = &list.nodes;
             let header = [
                 "node", "state", "address", "pid", "slots", "homes", "running", "local", "shared",
-                "waiting", "host", "ends in",
+                "waiting", "host", "ends in", "free",
             ];
             let rows: Vec<_> = nodes.iter().map(NodeRow::cells).collect();
             context.output.table(&header, &rows)?;
@@ -381,7 +391,7 @@ impl NodeInfo {
         }
     }
 
-    fn rows(&self) -> [Vec<String>; 21] {
+    fn rows(&self) -> [Vec<String>; 22] {
         let row = |key: &str, value: String| vec![key.to_owned(), value];
         let steals = format!(
             "{} of {}, {} tasks",
@@ -397,6 +407,7 @@ impl NodeInfo {
             row("pid", self.row.pid.to_string()),
             row("incarnation", self.row.incarnation.to_string()),
             row("slots", self.row.slots.to_string()),
+            row("free", self.row.offer.text()),
             row("ends in", self.row.told_end()),
             row("policy", self.policy.clone()),
             row("running", units::count(self.row.running)),
@@ -420,7 +431,10 @@ pub(crate) fn info(context: &Context, node: NodeId) -> Done {
         let client = context.connect().await?;
         known(&client, node)?;
         let state = client.raw().node_state(node, PATIENCE).await?;
-        let info = NodeInfo::of(NodeRow::up(node, &state), &state);
+        let mut rows = [NodeRow::up(node, &state)];
+        pools::add_free(&client, &mut rows).await;
+        let [row] = rows;
+        let info = NodeInfo::of(row, &state);
         if context.output.json {
             context.output.json(&info)?;
             return Ok(Exit::Ok);

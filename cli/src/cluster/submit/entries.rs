@@ -1,6 +1,6 @@
 //! The entries of `submit --each-line` and `--from-json`.
 
-use std::io::Read as _;
+use std::io::Read;
 use std::path::Path;
 
 use verb::errors::Failure;
@@ -25,7 +25,10 @@ pub(crate) fn read(
 
 fn text(path: &Path) -> Result<String, Failure> {
     let failed = |error: &std::io::Error| Failure::file(path, error);
-    let file = std::fs::File::open(path).map_err(|error| failed(&error))?;
+    let file: Box<dyn Read> = match path == Path::new("-") {
+        true => Box::new(std::io::stdin()),
+        false => Box::new(std::fs::File::open(path).map_err(|error| failed(&error))?),
+    };
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {

@@ -12,7 +12,7 @@ use proto::{JobId, LocalId};
 use serde::Serialize;
 use verb::Context;
 use verb::cluster::kept_outputs;
-use verb::directives::{self, Directives};
+use verb::directives::{self, Directives, Script};
 use verb::errors::{Done, Exit, Failure, heard, plain};
 use verb::flags::needs::NeedsArgs;
 use verb::flags::{LoadArgs, PlaceArgs, TimeoutArgs};
@@ -41,10 +41,12 @@ pub(crate) struct SubmitArgs {
     /// With --each-line or --from-json: only these entries. NUMBERS%N: at most N run at once
     #[arg(long, value_name = "NUMBERS", conflicts_with = "file")]
     array: Option<String>,
-    /// One task for each line of a file, counted from 0; STARLING_ENTRY is the line, {i} its number
+    /// One task for each line of a file, or of standard input (-), counted from 0; STARLING_ENTRY
+    /// is the line, {i} its number
     #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "function"])]
     each_line: Option<PathBuf>,
-    /// One task for each value of an array in a JSON file; STARLING_ENTRY is the value as JSON
+    /// One task for each value of an array in a JSON file, or in standard input (-); STARLING_ENTRY
+    /// is the value as JSON
     #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "function", "each_line"])]
     from_json: Option<PathBuf>,
     /// Files that the command reads; they appear in its directory
@@ -146,12 +148,12 @@ const MARKER: &str = "#STARLING";
 
 impl SubmitArgs {
     /// The options in the script that this command line submits; empty: none.
-    pub(crate) fn directives(&self) -> Result<Vec<String>, Failure> {
+    pub(crate) fn directives(&self) -> Result<Script, Failure> {
         match self.command.first() {
             Some(script) if self.function.is_none() => {
                 directives::of_script(self.directives, MARKER, Path::new(script))
             }
-            _ => Ok(Vec::new()),
+            _ => Ok(Script::default()),
         }
     }
 }
@@ -180,14 +182,7 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     options.name = args.name.clone().unwrap_or_else(|| graph.name().to_owned());
     verb::block_on(async {
         let client = context.connect().await?;
-        let states = client.raw().node_states(verb::cluster::logs::STATE_TIMEOUT).await;
-        let slots = states
-            .iter()
-            .filter_map(|(_, state)| Some(state.as_ref().ok()?.member.as_ref()?.slots));
         alloc::offers::await_nodes(&client, &mut graph).await?;
-        if let Some(widest) = slots.max() {
-            submission::check_fit(&graph, widest)?;
-        }
         if let Some(job) = args.job {
             let (after, inputs) = (args.after.as_deref(), outputs_read(args));
             let what = open::Addition { graph: &graph, inputs, after };

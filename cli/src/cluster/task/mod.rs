@@ -10,13 +10,15 @@ use clap::{Args, Subcommand};
 use client::Client;
 use proto::wire::TaskPhase::{TaskFailed, TaskSkipped};
 use proto::wire::{self, TaskState};
-use proto::{JobId, LocalId, Time};
+use proto::{JobId, LocalId, Span, Time};
 use serde::Serialize;
 use verb::Context;
 use verb::cluster::logs::Logs;
 use verb::errors::{Done, Exit, Failure};
 use verb::terminal_text::shown;
+use verb::units;
 
+use crate::alloc::offers;
 use crate::cluster::task::failures::Cause;
 use crate::cluster::task::list::ListArgs;
 use crate::common::selector::Selector;
@@ -243,6 +245,10 @@ async fn info(
         text.push_str(&format!("started   {}\n", Time(task.started_ns).utc()));
         text.push_str(&format!("ended     {} (after {took:.3} s)\n", Time(task.ended_ns).utc()));
     }
+    if task.max_rss_kib > 0 {
+        let (cpu, peak) = (Span(task.cpu_us * 1_000).as_secs_f64(), task.max_rss_kib << 10);
+        text.push_str(&format!("used      {cpu:.3} s of CPU, {} of memory\n", units::bytes(peak)));
+    }
     cause.lines.iter().for_each(|line| text.push_str(&format!("{}\n", shown(line))));
     let entries = entries(client, job, LocalId(task.local)).await?;
     let lines = analysis::explain::explain(&entries, None, &analysis::explain::Rules::default());
@@ -287,6 +293,9 @@ pub(crate) async fn explained(
     let live = client.raw().explain(job, local).await?;
     let rules = analysis::explain::Rules::default();
     let mut lines = analysis::explain::explain(entries, Some(&live), &rules);
+    if let Some(needs) = &live.awaits_node {
+        lines.extend(offers::explain(client, needs).await?);
+    }
     let cause = Cause::of(client, job, task, &live).await?;
     lines.extend(cause.lines.iter().cloned());
     for parent in live.missing_parents.iter().take(PARENTS_NAMED_MAX) {

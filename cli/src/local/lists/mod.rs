@@ -17,6 +17,7 @@ use client::Client;
 use proto::wire;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure, plain};
+use verb::flags::needs::TaskNeedsArgs;
 use verb::local::embed::Cluster;
 use workloads::lists::{Again, HaltRule};
 use workloads::{CommandOptions, Graph};
@@ -67,7 +68,10 @@ pub(crate) struct ListArgs {
     /// [default: none]
     #[arg(long, value_name = "S@TIME")]
     signal: Option<workloads::Notice>,
-    /// Nodes that each command holds at once, whole ones; --nodes is the size of the cluster
+    #[command(flatten)]
+    needs: TaskNeedsArgs,
+    /// Nodes that each command holds at once, whole ones without other needs; --nodes is the size
+    /// of the cluster
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=TASK_NODES_MAX))]
     task_nodes: Option<u32>,
     /// Print the commands, and run nothing
@@ -90,9 +94,10 @@ impl ListArgs {
             ("--task-nodes", self.task_nodes.is_some()),
             ("--dry-run", self.dry_run),
         ];
-        match given.iter().find(|(_, is_given)| *is_given) {
+        let given = given.iter().find(|(_, is_given)| *is_given).map(|(flag, _)| *flag);
+        match given.or_else(|| self.needs.given()) {
             None => Ok(()),
-            Some((flag, _)) => Err(Failure::usage(format!("{flag} is for a list of commands"))
+            Some(flag) => Err(Failure::usage(format!("{flag} is for a list of commands"))
                 .hint("write the command behind --: starling run -- gzip {} ::: *.log")),
         }
     }
@@ -195,6 +200,9 @@ fn spec_of(program: &str, args: &ListArgs) -> Result<wire::Spec, Failure> {
         retries: args.retries,
         notice: args.signal,
         nodes: args.task_nodes.unwrap_or(0),
+        needs: args.needs.needs(),
+        priority: args.needs.priority(),
+        time_request_ns: args.needs.time_request_ns(),
         ..CommandOptions::default()
     };
     let graph = Graph::command(vec![program.to_owned()], &options)?;

@@ -33,7 +33,7 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use proto::work::Captured;
+use proto::work::{Captured, Used};
 use proto::{
     Attempt, Event, Incarnation, JobId, LocalId, NodeId, ObjectId, PartitionId, Span, TaskId, Time,
     wire,
@@ -133,6 +133,7 @@ pub(crate) struct Ending {
     error: String,
     stderr_tail: Vec<u8>,
     captured: Captured,
+    used: Used,
     /// As in the completion; only in memory.
     inline: Vec<u8>,
     /// When the attempt started and ended; 0: it did not run.
@@ -154,6 +155,7 @@ impl Ending {
                 stdout_bytes: completion.stdout_bytes,
                 stderr_bytes: completion.stderr_bytes,
             },
+            used: Used { cpu_us: completion.cpu_us, max_rss_kib: completion.max_rss_kib },
             inline: std::mem::take(&mut completion.inline),
             started: Time(completion.started_ns),
             finished: Time(completion.finished_ns),
@@ -527,6 +529,7 @@ impl Ledger {
         }
         segment.keep_output_sums(index, ending.output_sums);
         segment.set_captured(index, ending.captured);
+        segment.set_used(index, ending.used);
         self.waiting -= u64::from(was_waiting);
         if was_waiting {
             self.forget_release(task);
@@ -554,6 +557,7 @@ fn record_end(
     }
     record.node.push(node.0);
     let is_bare = ending.output_sizes.is_empty() && ending.captured.is_none();
+    let is_bare = is_bare && ending.used.is_none();
     if !is_bare || ending.exit_code != 0 || !ending.error.is_empty() {
         record.details.push(wire::EndDetail {
             index: task.local.index(),
@@ -564,6 +568,8 @@ fn record_end(
             output_sums: ending.output_sums.clone(),
             stdout_bytes: ending.captured.stdout_bytes,
             stderr_bytes: ending.captured.stderr_bytes,
+            cpu_us: ending.used.cpu_us,
+            max_rss_kib: ending.used.max_rss_kib,
         });
     }
 }

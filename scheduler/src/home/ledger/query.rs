@@ -2,7 +2,7 @@
 
 use prost::Message as _;
 use proto::limits::{OUTPUT_SUMS_PER_ANSWER_MAX, TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX};
-use proto::work::Captured;
+use proto::work::{Captured, Used};
 use proto::{Attempt, JobId, LocalId, PartitionId, TaskId, codec, wire};
 
 use super::records::Brief;
@@ -52,6 +52,7 @@ impl Ledger {
             exit_code: segment.side(index).map_or(0, |side| side.exit_code),
             name: None,
             times: segment.times(index),
+            used: segment.used(index),
         })
     }
 
@@ -72,6 +73,7 @@ impl Ledger {
         let has_result = matches!(state, State::Ended(End::Done | End::Failed));
         let ran = has_result || state == State::Ready;
         let captured = if has_result { segment.captured(index) } else { Captured::default() };
+        let used = if has_result { brief.used } else { Used::default() };
         let submitted = self.jobs.get(&task.job)?.submitted;
         let ran_at = brief.times.since(submitted).filter(|_| has_result);
         let (started, ended) = ran_at.unwrap_or_default();
@@ -104,6 +106,8 @@ impl Ledger {
             .collect(),
             sums_after: 0,
             kept: Vec::new(),
+            cpu_us: used.cpu_us,
+            max_rss_kib: used.max_rss_kib,
         })
     }
 
@@ -182,8 +186,15 @@ impl Ledger {
             lines
                 .push("it ended; its record has left memory, the event log has its history".into());
             lines.extend(self.explain_family(task));
-            let (task, argv) = (Some(state), self.argv(task));
-            return Some(wire::Explanation { task, lines, argv, ..Default::default() });
+            let (argv, stream_files) = (self.argv(task), self.stream_files(task));
+            let task = Some(state);
+            return Some(wire::Explanation {
+                task,
+                lines,
+                argv,
+                stream_files,
+                ..Default::default()
+            });
         };
         if !job.visible {
             lines.push("its job is not committed yet: the submission is still under way".into());
@@ -220,7 +231,8 @@ impl Ledger {
             }
         }
         lines.extend(self.explain_family(task));
-        let (task, argv) = (Some(state), self.argv(task));
+        let (argv, stream_files) = (self.argv(task), self.stream_files(task));
+        let task = Some(state);
         let output_files = output_files(job, cell);
         Some(wire::Explanation {
             task,
@@ -230,6 +242,8 @@ impl Ledger {
             argv,
             output_files,
             holders: Vec::new(),
+            stream_files,
+            awaits_node: None,
         })
     }
 
@@ -244,6 +258,47 @@ impl Ledger {
         let (slots, named) = (cell.slots, named.join(", "));
         (missing > 0)
             .then(|| format!("it waits for {missing} of {slots} dependencies: {named}{more}"))
+    }
+
+    /// The files to which the command of a task prints; empty if it prints to none.
+    fn stream_files(&self, task: TaskId) -> Vec<String> {
+        let brief = self.brief(task);
+        let spec = brief.as_ref().and_then(|brief| self.spec_of(task.job, brief.spec));
+        let Some(wire::spec::Body::Command(command)) = spec.and_then(|spec| spec.body.as_ref())
+        else {
+            return Vec::new();
+        };
+        if command.stdout.is_empty() && command.stderr.is_empty() {
+            return Vec::new();
+        }
+        let Some(brief) = brief else { return Vec::new() };
+        let name = |template: &String| {
+            let text = template.replace("{job}", &task.job.0.to_string());
+            let text = text.replace("{task}", &task.local.to_string());
+            let text = text.replace("%{INSTANCE_ID}", &brief.attempt.to_string());
+            let text = match self.entry_of(task.job, &brief) {
+                Some(entry) => proto::entry::expand(&text, entry),
+                None => text,
+            };
+            match matches!(text.as_str(), "" | "none") || text.starts_with('/') {
+                true => text,
+                false => format!("{}/{text}", command.submit_dir),
+            }
+        };
+        [&command.stdout, &command.stderr].map(name).to_vec()
+    }
+
+    /// What the task asks for.
+    pub(crate) fn needs(&self, task: TaskId) -> Option<wire::ClassDemand> {
+        let spec = self.spec(task)?;
+        Some(wire::ClassDemand {
+            request: spec.request.clone(),
+            cpus: spec.cpus,
+            time_request_ns: spec.time_request_ns,
+            tasks: 1,
+            work_ns: 0,
+            nodes: spec.nodes,
+        })
     }
 
     /// The command of a task, with the array entry filled in, cut to `ARGV_SHOWN_BYTES_MAX`. Of a

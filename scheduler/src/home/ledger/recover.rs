@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::work::Captured;
+use proto::work::{Captured, Used};
 use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use super::records::{End, State};
@@ -164,6 +164,7 @@ impl Ledger {
                         stderr_bytes: detail.stderr_bytes,
                     },
                 },
+                used: Used { cpu_us: detail.cpu_us, max_rss_kib: detail.max_rss_kib },
                 ..Ending::default()
             };
             self.apply_end(task, Attempt(attempt), end, NodeId(node), (ending, times));

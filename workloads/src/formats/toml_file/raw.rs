@@ -111,7 +111,7 @@ pub(super) struct RawTask {
     pub(super) env: Pairs<String>,
     pub(super) cwd: Option<Spanned<String>>,
     pub(super) stdin: Option<Spanned<String>>,
-    pub(super) cpus: Option<Spanned<i64>>,
+    pub(super) cpus: Option<Spanned<Cpus>>,
     pub(super) memory: Option<Spanned<String>>,
     pub(super) gpus: Option<AmountText>,
     #[serde(default)]
@@ -147,6 +147,32 @@ impl<'de> Deserialize<'de> for AmountText {
             Amount::Part(number) => number.to_string(),
             Amount::Text(text) => text,
         }))
+    }
+}
+
+/// Cpus: a number, or a text with a policy such as "4 tight!" or "all".
+#[derive(Debug)]
+pub(super) enum Cpus {
+    Number(i64),
+    Text(String),
+}
+
+impl<'de> Deserialize<'de> for Cpus {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl Visitor<'_> for Either {
+            type Value = Cpus;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("i64")
+            }
+            fn visit_i64<E>(self, number: i64) -> Result<Cpus, E> {
+                Ok(Cpus::Number(number))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Cpus, E> {
+                Ok(Cpus::Text(text.to_owned()))
+            }
+        }
+        deserializer.deserialize_any(Either)
     }
 }
 

@@ -11,7 +11,7 @@ use super::array::{Array, expand_range, find_range};
 use super::diagnostics;
 use super::function::{self, FunctionCall};
 pub(crate) use super::raw::ExternalFileUse;
-use super::raw::{AmountText, Pairs, RawInput, RawInputs, RawOutput, RawTask, located};
+use super::raw::{AmountText, Cpus, Pairs, RawInput, RawInputs, RawOutput, RawTask, located};
 use super::{Fault, Located};
 use crate::graph::crash_limit::CrashLimit;
 use crate::graph::needs::{Needs, Requested};
@@ -128,19 +128,35 @@ impl TaskTable {
             let Some(text) = text.map(located) else { return Ok(0) };
             parse(&text.value).map_err(|reason| wrong(text.at, reason))
         };
-        let count = |number: Option<toml::Spanned<i64>>, key: &str, least: i64, most: u32| {
-            let Some(number) = number.map(located) else { return Ok(least as u32) };
+        let count = |number: Option<Located<i64>>, key: &str, least: i64, most: u32| {
+            let Some(number) = number else { return Ok(least as u32) };
             let fits = (least..=i64::from(most)).contains(&number.value);
             let reason = || format!("{key} = {} is not from {least} to {most}", number.value);
             if fits { Ok(number.value as u32) } else { Err(wrong(number.at, reason())) }
         };
         let has_cpus = raw.cpus.is_some();
-        let cpus = count(raw.cpus.take(), "cpus", 1, limits::SLOTS_MAX)?;
-        let memory_bytes = parse(raw.memory.take(), parse_size_bytes)?;
+        let cpus = match raw.cpus.take().map(located) {
+            None => String::new(),
+            Some(Located { at, value: Cpus::Number(value) }) => {
+                match count(Some(Located { at, value }), "cpus", 1, limits::SLOTS_MAX)? {
+                    1 => String::new(),
+                    several => several.to_string(),
+                }
+            }
+            Some(Located { value: Cpus::Text(text), .. }) => text,
+        };
+        let has_unit = raw.memory.as_ref().is_some_and(|text| {
+            text.get_ref().trim_end().ends_with(|letter: char| letter.is_ascii_alphabetic())
+        });
+        let memory = match parse(raw.memory.take(), parse_size_bytes)? {
+            0 => String::new(),
+            bytes if has_unit => format!("{bytes}B"),
+            bytes => bytes.to_string(),
+        };
         let amounts = (raw.gpus.take(), take(&mut raw.resources));
         let (labels, variants) = (take(&mut raw.labels), take(&mut raw.variants));
-        let nodes = count(raw.nodes.take(), "nodes", 1, limits::GANG_NODES_MAX)?;
-        let needs = needs_of((cpus, memory_bytes), amounts.0, amounts.1, labels, variants)
+        let nodes = count(raw.nodes.take().map(located), "nodes", 1, limits::GANG_NODES_MAX)?;
+        let needs = needs_of((cpus, memory), amounts.0, amounts.1, labels, variants)
             .of_gang(if has_cpus { 0 } else { nodes });
         let requested = needs.request().map_err(|reason| {
             wrong(at, reason).with_hint("docs/resources.md describes requests")
@@ -175,7 +191,7 @@ impl TaskTable {
             priority,
             nodes,
             time_request_ns: parse(raw.time_request, parse_duration_ns)?,
-            retries: count(raw.retries, "retries", 0, u32::MAX)?,
+            retries: count(raw.retries.map(located), "retries", 0, u32::MAX)?,
             crash_limit: raw.crash_limit.map_or(0, |CrashLimit(limit)| limit),
             time_limit_ns: parse(raw.time_limit, parse_duration_ns)?,
             notice: raw.signal,
@@ -343,9 +359,9 @@ fn priority_of(number: Option<toml::Spanned<i64>>) -> Result<i32, (Option<usize>
     i32::try_from(number.value).map_err(|_| (number.at, reason()))
 }
 
-/// The needs of a task; 0 bytes of memory are none.
+/// The needs of a task; empty texts are none.
 fn needs_of(
-    (cpus, memory_bytes): (u32, u64),
+    (cpus, memory): (String, String),
     gpus: Option<AmountText>,
     resources: Pairs<AmountText>,
     labels: Vec<String>,
@@ -353,9 +369,9 @@ fn needs_of(
 ) -> Needs {
     let resources = resources.0.into_iter();
     Needs {
-        cpus: if cpus > 1 { cpus.to_string() } else { String::new() },
+        cpus,
         gpus: gpus.map(|gpus| gpus.0).unwrap_or_default(),
-        memory: if memory_bytes > 0 { memory_bytes.to_string() } else { String::new() },
+        memory,
         resources: resources.map(|(name, it)| format!("{name}={}", it.value.0)).collect(),
         labels,
         variants,

@@ -274,7 +274,8 @@ fn needs(text: &mut String, spec: &wire::Spec) {
             line(text, "cpus", &spec.cpus.max(1).to_string());
         }
         if spec.memory_bytes > 0 {
-            line(text, "memory", &quote(&spec.memory_bytes.to_string()));
+            let unit = if spec.memory_bytes < 1 << 20 { "B" } else { "" };
+            line(text, "memory", &quote(&format!("{}{unit}", spec.memory_bytes)));
         }
     }
     if spec.nodes > 1 {

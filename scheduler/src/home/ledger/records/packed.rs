@@ -1,6 +1,7 @@
 //! The few bytes that stay of each task after its record has left memory: its name, where and by
-//! which attempt it ended, and when it ran.
+//! which attempt it ended, when it ran, and what it used.
 
+use proto::work::Used;
 use proto::{Attempt, NodeId};
 
 use super::Times;
@@ -15,6 +16,7 @@ const SAME_TERM: u8 = 1 << 3;
 const EXIT_CODE: u8 = 1 << 4;
 const NAME: u8 = 1 << 5;
 const TIMES: u8 = 1 << 6;
+const USED: u8 = 1 << 7;
 
 /// All that stays of one task beside its end.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -27,6 +29,7 @@ pub(crate) struct Brief {
     /// The task's own name, if it has one.
     pub(in crate::home::ledger) name: Option<Box<str>>,
     pub(in crate::home::ledger) times: Times,
+    pub(in crate::home::ledger) used: Used,
 }
 
 /// The tasks of a chunk, in their order. Each is stored as the difference from the one before it.
@@ -78,6 +81,7 @@ fn write(bytes: &mut Vec<u8>, before: &Brief, task: &Brief) {
     set(EXIT_CODE, task.exit_code != 0);
     set(NAME, task.name.is_some());
     set(TIMES, task.times.is_known());
+    set(USED, !task.used.is_none());
     bytes.push(flags);
     if flags & SAME_NODE == 0 {
         number(bytes, task.node.0.into());
@@ -100,6 +104,10 @@ fn write(bytes: &mut Vec<u8>, before: &Brief, task: &Brief) {
         let further = i64::from(task.times.start) - i64::from(before.times.start);
         number(bytes, zigzag(further));
         number(bytes, task.times.took.into());
+    }
+    if !task.used.is_none() {
+        number(bytes, task.used.cpu_us);
+        number(bytes, task.used.max_rss_kib);
     }
     if let Some(name) = &task.name {
         let known = before.name.as_deref().unwrap_or_default().as_bytes();
@@ -161,13 +169,18 @@ impl Reader<'_> {
         let attempt = Attempt::new(term, u32::try_from(attempt).ok()?);
         let exit_code = if has(EXIT_CODE) { i32::try_from(self.signed()?).ok()? } else { 0 };
         let times = if has(TIMES) { self.times(before.times)? } else { Times::default() };
+        let used = if has(USED) { self.used()? } else { Used::default() };
         let name = if has(NAME) { Some(self.name(before)?) } else { None };
-        Some(Brief { node, attempt, spec, entry, exit_code, name, times })
+        Some(Brief { node, attempt, spec, entry, exit_code, name, times, used })
     }
 
     fn times(&mut self, before: Times) -> Option<Times> {
         let start = i64::from(before.start) + self.signed()?;
         Some(Times { start: u32::try_from(start).ok()?, took: self.small()? })
+    }
+
+    fn used(&mut self) -> Option<Used> {
+        Some(Used { cpu_us: self.number()?, max_rss_kib: self.number()? })
     }
 
     fn name(&mut self, before: &Brief) -> Option<Box<str>> {
@@ -190,8 +203,9 @@ mod tests {
         let attempt = (0u32..3, 0u32..1000);
         let name = prop::option::of("[a-zé]{0,6}");
         let times = prop_oneof![Just((0, 0)), (1..=u32::MAX, any::<u32>())];
-        (0u32..4, attempt, 0u32..3, any::<u64>(), -2i32..200, name, times).prop_map(
-            |(node, (term, number), spec, entry, exit_code, name, (start, took))| Brief {
+        let used = prop_oneof![Just((0, 0)), (any::<u64>(), 0..1u64 << 40)];
+        (0u32..4, attempt, 0u32..3, any::<u64>(), -2i32..200, name, times, used).prop_map(
+            |(node, (term, number), spec, entry, exit_code, name, (start, took), used)| Brief {
                 node: NodeId(node),
                 attempt: Attempt::new(term, number),
                 spec,
@@ -199,6 +213,7 @@ mod tests {
                 exit_code,
                 name: name.map(Into::into),
                 times: Times { start, took },
+                used: Used { cpu_us: used.0, max_rss_kib: used.1 },
             },
         )
     }
@@ -224,6 +239,7 @@ mod tests {
             exit_code: 0,
             name,
             times: Times::default(),
+            used: Used::default(),
         };
         let packed = Packed::new((0..4096).map(|number| task(number, None)));
         assert!(packed.bytes() < 4 * 4096, "{}", packed.bytes());

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use prost::bytes::Bytes;
-use proto::work::Captured;
+use proto::work::{Captured, Used};
 use proto::{Attempt, Incarnation, LocalId, NodeId, PartitionId, Span, wire};
 
 use super::Times;
@@ -126,6 +126,8 @@ pub(crate) struct Segment {
     /// The printed bytes of the attempts that counted. They stay once freed, so that lost output is
     /// noticed however late.
     captured: BTreeMap<u32, Captured>,
+    /// What the commands of the attempts that counted have used.
+    used: BTreeMap<u32, Used>,
     /// The times of the attempts that counted, for all tasks once one of them ran.
     times: Vec<Times>,
     /// Tasks that have not ended.
@@ -164,6 +166,7 @@ impl Segment {
             sides: BTreeMap::new(),
             output_sums: BTreeMap::new(),
             captured: BTreeMap::new(),
+            used: BTreeMap::new(),
             times: Vec::new(),
             open: 0,
             undelivered: 0,
@@ -309,6 +312,17 @@ impl Segment {
             self.captured.remove(&at);
         } else {
             self.captured.insert(at, captured);
+        }
+    }
+    pub(crate) fn used(&self, index: u64) -> Used {
+        self.used.get(&self.at(index)).copied().unwrap_or_default()
+    }
+    pub(crate) fn set_used(&mut self, index: u64, used: Used) {
+        let at = self.at(index);
+        if used.is_none() {
+            self.used.remove(&at);
+        } else {
+            self.used.insert(at, used);
         }
     }
     pub(crate) fn times(&self, index: u64) -> Times {
@@ -545,6 +559,7 @@ impl Segment {
             exit_code: self.sides.get(&at).map_or(0, |side| side.exit_code),
             name: self.names.get(&at).cloned(),
             times: self.times.get(at as usize).copied().unwrap_or_default(),
+            used: self.used.get(&at).copied().unwrap_or_default(),
         });
         let briefs = Packed::new(briefs);
         let captured = std::mem::take(&mut self.captured);
