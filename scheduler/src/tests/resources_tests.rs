@@ -89,6 +89,16 @@ fn push_placed(
     TaskId { job: proto::JobId(1), local }
 }
 
+/// The home of the task lets this node have it from its shared queue.
+fn push_shared(node: &mut Scheduler, number: u64, spec: wire::Spec, out: &mut Out) {
+    let local = LocalId::new(PartitionId(1), number).0;
+    let task = wire::Placed { job: 1, local, attempt: 1, ..Default::default() };
+    let settings = vec![wire::JobSettings { real_data: true, ..Default::default() }];
+    let bundle = Some(wire::Bundle { specs: vec![spec], settings, tasks: vec![task] });
+    let grant = wire::StealGrant { steal: number, bundle, untold: Vec::new() };
+    node.on_message(Time(0), NodeId(1), Body::StealGrant(grant), out);
+}
+
 /// The tasks that start now.
 fn starts(node: &mut Scheduler, out: &mut Out) -> Vec<u64> {
     node.act(Time(0), out);
@@ -251,6 +261,77 @@ fn a_thief_gets_what_fits_it() {
         _ => None,
     });
     assert_eq!(granted, Some(2));
+}
+
+/// The numbers of the tasks that a thief with these free slots gets from the node.
+fn stolen(node: &mut Scheduler, now: Time, steal: u64, free: u32) -> Vec<u64> {
+    let (mut out, free_amounts) = (Out::default(), vec![u64::from(free) * 10_000]);
+    let probe = wire::StealProbe { probe: steal, ahead: false, free: free_amounts.clone() };
+    node.on_message(now, NodeId(1), Body::StealProbe(probe), &mut out);
+    let Some((_, Body::StealLoad(load))) = out.best_effort.pop() else { panic!("an answer") };
+    let request = wire::StealRequest { steal, slots: SLOTS, free, held: 0, free_amounts };
+    node.on_message(now, NodeId(1), Body::StealRequest(request), &mut out);
+    let sent = out.reliable.into_iter().chain(out.best_effort);
+    let bundles = sent.filter_map(|(_, body)| match body {
+        Body::StealGrant(grant) => grant.bundle,
+        _ => None,
+    });
+    let tasks: Vec<u64> =
+        bundles.flat_map(|it| it.tasks).map(|it| LocalId(it.local).index()).collect();
+    assert_eq!(load.shared > 0, !tasks.is_empty(), "the answer promised {}", load.shared);
+    tasks
+}
+
+/// It has fetched inputs or was next when it left its queue. It waits for slots, some are free.
+#[test]
+fn a_wide_task_in_line_is_stolen_while_some_slots_are_free() {
+    let own = offer(&["cpus=4"], &[]);
+    let (mut node, mut out) = (node(&own, &[&own]), Out::default());
+    let narrow = push(&mut node, 0, "", &mut out);
+    assert_eq!(starts(&mut node, &mut out), [0]);
+    let wide = wire::Spec { cpus: 4, request: Vec::new(), ..spec("", 0) };
+    push_shared(&mut node, 1, wide.clone(), &mut out);
+    push_shared(&mut node, 2, wide, &mut out);
+    assert!(starts(&mut node, &mut out).is_empty());
+    let late = node.next_requeue().expect("other nodes may run them");
+    assert!(late > Time(0), "it waits for a short time");
+    node.act(late, &mut out);
+    node.act(late, &mut out);
+    assert_eq!(node.next_requeue(), None, "none is taken out again");
+    assert!(stolen(&mut node, late, 1, 3).is_empty(), "the thief has three of four free slots");
+    assert_eq!(stolen(&mut node, late, 2, 4).len(), 1, "it has four");
+    end(&mut node, narrow, &mut out);
+    assert_eq!(starts(&mut node, &mut out).len(), 1, "the other one starts here");
+}
+
+/// Free slots are kept for a wide task: those that wait for it may run elsewhere meanwhile.
+#[test]
+fn narrow_tasks_behind_a_reserved_one_are_stolen() {
+    let own = offer(&["cpus=4"], &[]);
+    let (mut node, mut out) = (node(&own, &[&own]), Out::default());
+    push(&mut node, 0, "", &mut out);
+    assert_eq!(starts(&mut node, &mut out), [0]);
+    let cpus = |cpus| wire::Spec { cpus, request: Vec::new(), ..spec("", 0) };
+    push_shared(&mut node, 1, cpus(4), &mut out);
+    for number in 2..20 {
+        push_shared(&mut node, number, cpus(1), &mut out);
+    }
+    for _ in 0..20 {
+        for number in starts(&mut node, &mut out) {
+            let local = LocalId::new(PartitionId(1), number);
+            end(&mut node, TaskId { job: proto::JobId(1), local }, &mut out);
+        }
+    }
+    assert!(node.holder.keeps_cpus(), "enough have passed the wide task");
+    let late = node.next_requeue().expect("other nodes may run it");
+    node.act(late, &mut out);
+    node.act(late, &mut out);
+    let mut all = Vec::new();
+    for steal in 1..20 {
+        all.extend(stolen(&mut node, late, steal, 3));
+    }
+    all.sort_unstable();
+    assert_eq!(all, (10..20).collect::<Vec<_>>(), "eight have passed it");
 }
 
 #[test]

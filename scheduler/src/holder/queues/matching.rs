@@ -24,7 +24,7 @@ use crate::policy::rank;
 use crate::{Mutant, Scheduler};
 
 /// The number of tasks in line for a slot that are compared with the free resources.
-const LINE_SCAN_MAX: usize = 256;
+pub(crate) const LINE_SCAN_MAX: usize = 256;
 /// The number of tasks in line that wait for more free slots. Further tasks stay in their queue.
 const LINE_BLOCKED_MAX: usize = 4;
 /// The number of tasks per slot that may start before a reserved one and take the resources that it
@@ -328,6 +328,13 @@ impl Holder {
         self.awaiting_slot.iter().take(LINE_SCAN_MAX).any(fits)
     }
 
+    /// Whether some task of the line is about to start.
+    pub(crate) fn line_starts(&self) -> bool {
+        let first = self.awaiting_slot.front().and_then(|task| self.staging.get(task));
+        let drains = first.is_some_and(|it| it.work.alone) && self.slots.busy() > 0;
+        self.slots.free() > 0 && !drains && self.line_may_start()
+    }
+
     /// The number of tasks in line that wait for resources of their request: no other task waits
     /// for these.
     pub(crate) fn parked(&self) -> usize {
@@ -400,6 +407,17 @@ impl Scheduler {
         Ready { task, attempt, rank, priority, class: queue_class_of(&work.spec) }
     }
 
+    /// As [`Self::ready`], for a task that did not fit: several cpus have a queue of their own,
+    /// which it leaves when it fits here or a thief that it fits.
+    pub(crate) fn ready_apart(&mut self, task: TaskId, attempt: Attempt, work: &Work) -> Ready {
+        let ready = self.ready(task, attempt, work);
+        if ready.class != PLAIN || work.cpus() == 1 || work.is_instant() {
+            return ready;
+        }
+        self.prepare_class(work);
+        Ready { class: class_of(&work.spec), ..ready }
+    }
+
     /// The input bytes of a task in a queue of this node.
     pub(crate) fn queued_input_bytes(&self, task: TaskId) -> u64 {
         let sum = |bytes: u64, input: &wire::InputAt| bytes.saturating_add(input.size_bytes);
@@ -411,6 +429,11 @@ impl Scheduler {
 
     /// Prepares the request of a task that arrives here.
     pub(crate) fn note_class(&mut self, work: &Work) {
+        if work.has_request() {
+            self.prepare_class(work);
+        }
+    }
+    fn prepare_class(&mut self, work: &Work) {
         let (local, shared, staging) =
             (&self.holder.local, &self.holder.shared, &self.holder.staging);
         let is_staged = |class| staging.values().any(|it| it.class == class);
