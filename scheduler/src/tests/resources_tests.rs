@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use proto::event::Reason;
 use proto::wire::message::Body;
+use proto::wire::response;
 use proto::{Attempt, ClientId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 use resources::{Name, Offer, Pool, Request as Needs, Totals, parse_pool};
 
 use crate::holder::queues::classes::class_of;
+use crate::holder::task::{Work, unpack};
 use crate::output::Out;
 use crate::tests::test_nodes;
 use crate::{Options, Policy, Request, Scheduler, Tuning};
@@ -97,6 +100,16 @@ fn push_shared(node: &mut Scheduler, number: u64, spec: wire::Spec, out: &mut Ou
     let bundle = Some(wire::Bundle { specs: vec![spec], settings, tasks: vec![task] });
     let grant = wire::StealGrant { steal: number, bundle, untold: Vec::new() };
     node.on_message(Time(0), NodeId(1), Body::StealGrant(grant), out);
+}
+
+/// What `task explain` says of a task.
+fn explained(node: &mut Scheduler, number: u64) -> String {
+    let (mut out, local) = (Out::default(), LocalId::new(PartitionId(1), number).0);
+    let query = wire::TaskQuery { job: 1, local, ..Default::default() };
+    node.on_request(Time(0), ClientId(1), 1, Request::Explain(query), &mut out);
+    let body = out.answers.pop().and_then(|answer| answer.response.body);
+    let Some(response::Body::Explanation(it)) = body else { panic!("{body:?}") };
+    it.lines.join("\n")
 }
 
 /// The tasks that start now.
@@ -293,11 +306,14 @@ fn a_wide_task_in_line_is_stolen_while_some_slots_are_free() {
     push_shared(&mut node, 1, wide.clone(), &mut out);
     push_shared(&mut node, 2, wide, &mut out);
     assert!(starts(&mut node, &mut out).is_empty());
+    let asks = "it asks for 4 cpus; 3 of 4 are free on node n0";
+    assert_eq!(explained(&mut node, 1), format!("it is next on node n0; {asks}"));
     let late = node.next_requeue().expect("other nodes may run them");
     assert!(late > Time(0), "it waits for a short time");
     node.act(late, &mut out);
     node.act(late, &mut out);
     assert_eq!(node.next_requeue(), None, "none is taken out again");
+    assert_eq!(explained(&mut node, 1), format!("it is queued on node n0; {asks}"));
     assert!(stolen(&mut node, late, 1, 3).is_empty(), "the thief has three of four free slots");
     assert_eq!(stolen(&mut node, late, 2, 4).len(), 1, "it has four");
     end(&mut node, narrow, &mut out);
@@ -446,4 +462,54 @@ fn the_demand_of_a_node_has_its_tasks_that_have_not_started() {
     };
     assert_eq!((of("gpus=1"), of("memory=6GiB")), ((598, true), (1, true)), "{started:?}");
     assert_eq!((demand.classes.len(), demand.free_cpus), (2, 1));
+}
+
+fn work(spec: wire::Spec) -> Work {
+    let bundle = wire::Bundle {
+        specs: vec![spec],
+        settings: vec![wire::JobSettings::default()],
+        tasks: vec![wire::Placed { job: 1, ..Default::default() }],
+    };
+    let (_, _, work) = unpack(bundle, 2).expect("it is whole").remove(0);
+    work
+}
+
+#[test]
+fn a_push_says_what_its_home_lacks() {
+    let labelled = offer(&["cpus=8"], &["fast"]);
+    let mut node = node(&offer(&["cpus=4"], &[]), &[&labelled]);
+    let gang = wire::Spec { nodes: 2, ..spec("", 0) };
+    let wide = wire::Spec { cpus: 8, request: Vec::new(), ..spec("", 0) };
+    for (spec, expected) in [
+        (spec("label=fast", 0), Reason::NotOffered),
+        (gang, Reason::GangLed),
+        (wire::Spec { nodes: 2, ..spec("label=fast", 0) }, Reason::NotOffered),
+        (wide, Reason::TooWide),
+    ] {
+        let work = work(spec);
+        node.note_class(&work);
+        assert_eq!(node.reason_to_leave(&work), expected);
+    }
+}
+
+#[test]
+fn a_task_that_outlives_the_nodes_with_its_label_hears_what_the_others_lack() {
+    let (own, labelled) = (offer(&["cpus=4"], &[]), offer(&["cpus=4"], &["short"]));
+    let end = resources::EndOfLife::from_parts(31_000_000_000, 0);
+    let ends = Totals::from(&labelled).with_end(Some(end));
+    let member = |(node, offer): (u32, Totals)| wire::Member {
+        slots: SLOTS,
+        phase: wire::MemberPhase::Up as i32,
+        offer: offer.encode(),
+        ..test_nodes::member(node)
+    };
+    let members = (0..).zip([Totals::from(&own), ends]).map(member).collect();
+    let homes = test_nodes::homes(0, members, &[0, 1]);
+    let mut node = Scheduler::new(node(&own, &[&labelled]).options, homes);
+    let timed = |needs| wire::Spec { time_request_ns: 60_000_000_000, ..spec(needs, 0) };
+    let work = work(timed("label=short"));
+    node.note_class(&work);
+    let why = node.explain_end(&work).expect("no node fits");
+    assert!(why.contains("label=short: no node that offers the rest lives that long"), "{why}");
+    assert!(why.contains("the longest has 31 s left; n0 offers cpus=4"), "{why}");
 }

@@ -478,14 +478,18 @@ impl Scheduler {
 
     /// The reason why no member runs a request, with the offers of the members.
     pub(crate) fn no_offer(&self, request: &Request) -> String {
+        let all: Vec<NodeId> = self.routing.homes().not_removed().collect();
+        let offers = self.offers_of(&all);
+        format!("it asks for {request}, and no node offers that: {offers}")
+    }
+
+    /// The offers of these members: equal ones once.
+    pub(crate) fn offers_of(&self, members: &[NodeId]) -> String {
         let mut offers: Vec<String> = Vec::new();
         let mut further = 0;
         for (kind, offer) in self.routing.homes().kinds().iter().enumerate() {
-            let nodes = self
-                .routing
-                .homes()
-                .not_removed()
-                .filter(|&node| self.routing.homes().kind_of(node) == kind);
+            let of_kind = |&&node: &&NodeId| self.routing.homes().kind_of(node) == kind;
+            let nodes = members.iter().filter(of_kind);
             let nodes: Vec<String> = nodes.map(|node| node.to_string()).collect();
             if nodes.is_empty() {
                 continue;
@@ -503,7 +507,19 @@ impl Scheduler {
         if further > 0 {
             offers.push(format!("{further} further nodes"));
         }
-        format!("it asks for {request}, and no node offers that: {}", offers.join("; "))
+        offers.join("; ")
+    }
+
+    /// The resources for which a task waits here, if it asks for more than one cpu.
+    pub(crate) fn explain_short(&self, work: &Work) -> Option<String> {
+        if work.has_request() {
+            return self.explain_request(work);
+        }
+        let (cpus, slots) = (work.cpus(), self.holder.slots());
+        let (me, free, total) = (self.options.me, slots.free(), slots.total());
+        let verb = if free == 1 { "is" } else { "are" };
+        (cpus > 1 && cpus > free)
+            .then(|| format!("it asks for {cpus} cpus; {free} of {total} {verb} free on node {me}"))
     }
 
     /// The reason why a queued task with a request waits here.
