@@ -172,6 +172,8 @@ impl Past {
             Reason::OfferedAgain => {
                 "it had waited for a slot for long, and others may have it".into()
             }
+            Reason::NotOffered => "its home does not offer what it asks for".into(),
+            Reason::GangLed => "it is a gang, and another node leads it".into(),
         }
     }
 }

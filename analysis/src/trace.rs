@@ -326,6 +326,8 @@ pub(crate) fn reason_word(reason: Reason) -> &'static str {
         Reason::EarliestHere => "ends first here",
         Reason::EarliestElsewhere => "ends first there",
         Reason::OfferedAgain => "offered again",
+        Reason::NotOffered => "not offered by its home",
+        Reason::GangLed => "led by another node",
     }
 }
 
@@ -352,6 +354,7 @@ pub(crate) fn retry_reason(why: RetryReason) -> &'static str {
         RetryReason::Recalled => "one of its inputs was made again with other bytes",
         RetryReason::Round => "its job is retried",
         RetryReason::Moved => "it was moved: its node ends or is drained",
+        RetryReason::MemberGone => "another node of its gang died",
     }
 }
 

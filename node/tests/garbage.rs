@@ -164,9 +164,11 @@ fn body(dice: &mut Values) -> Body {
             Body::JobCounts(wire::JobCounts { job, partitions, removing: false, question })
         }
         16 => Body::HeldTasksQuery(wire::HeldTasksQuery { tasks: tasks(dice) }),
-        17 => {
-            Body::TasksNotHeld(wire::TasksNotHeld { tasks: tasks(dice), moved: dice.below(2) == 0 })
-        }
+        17 => Body::TasksNotHeld(wire::TasksNotHeld {
+            tasks: tasks(dice),
+            moved: dice.below(2) == 0,
+            ..Default::default()
+        }),
         18 => Body::Cancel(cancel(dice)),
         19 | 20 => recall(dice),
         21..=23 => turn(dice),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::limits::{BUNDLE_TASKS_MAX, COMPLETIONS_MAX, OBJECTS_PER_MESSAGE_MAX};
+use proto::event::RetryReason;
 use proto::wire::message::Body;
 use proto::work::{Fetch, Launch, PartChange, TurnAnswer};
 use proto::{Attempt, Event, JobId, NodeId, ObjectId, PartitionId, TaskId, wire};
@@ -204,12 +205,14 @@ impl Out {
 /// Reports attempts that are not on this node to their homes, in messages of bounded size.
 pub(crate) fn send_tasks_not_held(
     of_homes: BTreeMap<NodeId, Vec<wire::TaskAttempt>>,
-    moved: bool,
+    why: RetryReason,
     out: &mut Out,
 ) {
+    let moved = why == RetryReason::Moved;
+    let member_gone = why == RetryReason::MemberGone;
     for (home, tasks) in of_homes {
         for piece in tasks.chunks(OBJECTS_PER_MESSAGE_MAX) {
-            let not_held = wire::TasksNotHeld { tasks: piece.to_vec(), moved };
+            let not_held = wire::TasksNotHeld { tasks: piece.to_vec(), moved, member_gone };
             out.reliable.push((home, Body::TasksNotHeld(not_held)));
         }
     }

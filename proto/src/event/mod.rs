@@ -45,6 +45,10 @@ pub enum Reason {
     EarliestElsewhere = 11,
     /// Its inputs are here, but it has waited long for a slot: any node may steal it.
     OfferedAgain = 12,
+    /// This node does not offer what it asks for: pushed to a node that does.
+    NotOffered = 13,
+    /// A gang, which another node leads: pushed there.
+    GangLed = 14,
 }
 
 /// The reason why the home issued a further attempt of a task.
@@ -75,6 +79,8 @@ pub enum RetryReason {
     Round = 10,
     /// Its node ends or is drained: its command has ended after its signal, or was killed.
     Moved = 11,
+    /// The node of another part of its gang is gone.
+    MemberGone = 12,
 }
 
 /// The result of a task or an attempt; the numbers are those of [`crate::wire::Verdict`].
@@ -411,7 +417,7 @@ impl<'a> Decoder<'a> {
         })
     }
     fn reason(&mut self) -> Result<Reason, DecodeError> {
-        const ALL: [Reason; 13] = [
+        const ALL: [Reason; 15] = [
             Reason::NoInput,
             Reason::SmallInputs,
             Reason::SmallLargest,
@@ -425,6 +431,8 @@ impl<'a> Decoder<'a> {
             Reason::EarliestHere,
             Reason::EarliestElsewhere,
             Reason::OfferedAgain,
+            Reason::NotOffered,
+            Reason::GangLed,
         ];
         let n = self.number()? as usize;
         ALL.get(n).copied().ok_or(DecodeError::OutOfRange(self.at))
@@ -436,7 +444,7 @@ impl<'a> Decoder<'a> {
         }
     }
     fn retry_reason(&mut self) -> Result<RetryReason, DecodeError> {
-        const ALL: [RetryReason; 12] = [
+        const ALL: [RetryReason; 13] = [
             RetryReason::HolderRestarted,
             RetryReason::NotHeld,
             RetryReason::HomeRestarted,
@@ -449,6 +457,7 @@ impl<'a> Decoder<'a> {
             RetryReason::Recalled,
             RetryReason::Round,
             RetryReason::Moved,
+            RetryReason::MemberGone,
         ];
         let n = self.number()? as usize;
         ALL.get(n).copied().ok_or(DecodeError::OutOfRange(self.at))

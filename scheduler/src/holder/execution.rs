@@ -156,7 +156,7 @@ impl Scheduler {
                 out.events.push(event);
             }
         }
-        send_tasks_not_held(not_held, false, out);
+        send_tasks_not_held(not_held, RetryReason::NotHeld, out);
     }
 
     /// A ready task arrives. If this node is its home by now, its records decide whether it is
@@ -213,7 +213,7 @@ impl Scheduler {
             return self.home.ledger.replace_dropped(task, attempt, why, out);
         }
         let tasks = [(self.routing.homes().home_of(task), vec![task_attempt(task, attempt)])];
-        send_tasks_not_held(tasks.into(), why == RetryReason::Moved, out);
+        send_tasks_not_held(tasks.into(), why, out);
     }
 
     /// Whether an entry of a queue is still wanted.

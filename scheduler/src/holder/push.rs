@@ -19,8 +19,17 @@ impl Scheduler {
             && members.any(|node| self.offers_ever(node, work))
     }
 
-    /// The task is too wide for this node: it is pushed to nodes where it fits, in turns, or is
-    /// refused.
+    /// Why a task does not stay at its home.
+    pub(crate) fn reason_to_leave(&self, work: &Work) -> Reason {
+        match work.has_request() {
+            true if work.is_gang() && self.holder.fits_here(work) => Reason::GangLed,
+            true => Reason::NotOffered,
+            false => Reason::TooWide,
+        }
+    }
+
+    /// The task does not fit this node, or another one leads it: it is pushed to nodes where it
+    /// fits, in turns, or is refused.
     pub(crate) fn place_elsewhere(
         &mut self,
         now: Time,
@@ -45,7 +54,8 @@ impl Scheduler {
         let turn = turn.unwrap_or_else(|| task.local.index() as usize);
         match fitting.get(turn % fitting.len().max(1)).copied() {
             Some(node) => {
-                self.push(now, task, attempt, work, node, Reason::TooWide, out);
+                let reason = self.reason_to_leave(&work);
+                self.push(now, task, attempt, work, node, reason, out);
             }
             _ => {
                 let error = match work.request() {

@@ -1,11 +1,12 @@
-//! Tasks that were staged ahead and then wait for a slot behind long tasks: they go back to their
+//! Tasks that were staged ahead and then wait for slots behind long tasks: they go back to their
 //! queue, where idle nodes find them. Their fetched inputs stay. While these stay, the tasks are
-//! not staged again before a slot is free.
+//! not staged again before they fit.
 
 use proto::event::Reason;
 
 use proto::{Event, Span, TaskId, Time};
 
+use crate::holder::queues::matching::LINE_SCAN_MAX;
 use crate::holder::staging::Staged;
 use crate::holder::start_permission::StartPermission;
 use crate::limits::STEP_POPS_MAX;
@@ -35,30 +36,25 @@ impl Scheduler {
         is_shared && is_free && is_plain && staged.home_knows
     }
 
-    /// The first staged task and the end of its wait, if all slots are taken and other nodes are
-    /// there.
-    fn longest_waiting(&self) -> Option<(TaskId, Time)> {
+    /// The end of the wait of the first staged task that other nodes may run, if no staged task
+    /// fits and other nodes are there.
+    pub(crate) fn next_requeue(&self) -> Option<Time> {
         let others = self.routing.homes().living_others() > 0 && !self.objects.is_draining();
         let never = self.options.mutant == Some(Mutant::StagedNeverRequeued);
         // Its inputs would be evicted, and fetched again for the same long wait.
         let is_full = self.objects.is_over_budget(self.options.tuning.cache_bytes);
-        if self.holder.slots.free() > 0 || !others || is_full || never {
+        if !others || is_full || never || self.holder.line_starts() {
             return None;
         }
-        let first = *self.holder.awaiting_slot.front()?;
-        let staged = self.holder.staging.get(&first)?;
-        Some((first, staged.since + self.requeue_timeout()))
-    }
-
-    pub(crate) fn next_requeue(&self) -> Option<Time> {
-        let (first, at) = self.longest_waiting()?;
-        // A task that may not be offered, or blocks those behind it, is no reason to wake up.
-        self.holder.staging.get(&first).filter(|staged| self.may_be_requeued(staged)).map(|_| at)
+        let line = self.holder.awaiting_slot.iter().take(LINE_SCAN_MAX);
+        let mut staged = line.filter_map(|task| self.holder.staging.get(task));
+        let first = staged.find(|staged| self.may_be_requeued(staged))?;
+        Some(first.since + self.requeue_timeout())
     }
 
     /// The first staged task has waited too long, and those behind it wait longer: all go back.
     pub(crate) fn requeue_staged(&mut self, now: Time, out: &mut Out) {
-        if self.longest_waiting().is_none_or(|(_, at)| now < at) {
+        if self.next_requeue().is_none_or(|at| now < at) {
             return;
         }
         let may = |task: &&TaskId| {
@@ -74,7 +70,7 @@ impl Scheduler {
             let Some(staged) = self.unstage(task, out) else { continue };
             let Staged { attempt, work, local_queue, home_knows, .. } = staged;
             let input_bytes = work.input_bytes();
-            let ready = self.ready(task, attempt, &work);
+            let ready = self.ready_apart(task, attempt, &work);
             self.put_first(local_queue, ready, work, home_knows);
             let reason = Reason::OfferedAgain;
             out.events.push(Event::Queued { task, attempt, local_queue, reason, input_bytes });

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use proto::event::RetryReason;
 use proto::limits::{CANCEL_TASKS_MAX, NAME_BYTES_MAX};
 use proto::wire::response;
 use proto::{Attempt, Event, JobId, LocalId, NodeId, TaskId, Time, wire};
@@ -131,7 +132,7 @@ impl Scheduler {
             self.holder.forget_completion(task, attempt);
             self.drop_task(task, attempt, out);
         }
-        send_tasks_not_held(not_held, false, out);
+        send_tasks_not_held(not_held, RetryReason::NotHeld, out);
     }
 
     /// Stops and forgets one attempt, in whatever state it is here. The outputs of a finished

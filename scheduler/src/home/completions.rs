@@ -206,7 +206,11 @@ impl Scheduler {
         told: &wire::TasksNotHeld,
         out: &mut Out,
     ) {
-        let why = if told.moved { RetryReason::Moved } else { RetryReason::NotHeld };
+        let why = match told {
+            wire::TasksNotHeld { moved: true, .. } => RetryReason::Moved,
+            wire::TasksNotHeld { member_gone: true, .. } => RetryReason::MemberGone,
+            _ => RetryReason::NotHeld,
+        };
         for asked in &told.tasks {
             let task = TaskId::new(asked.job, asked.local);
             if self.home.ledger.is_held_by(task, Attempt(asked.attempt), holder) {

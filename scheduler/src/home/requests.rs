@@ -344,7 +344,10 @@ impl Scheduler {
             let explanation = wire::Explanation { task, ..Default::default() };
             return Ok(response::Body::Explanation(explanation));
         }
-        let mut explanation = match self.home.ledger.explain(task) {
+        let throttled = self.home.ledger.throttled_by(task);
+        let waits = throttled.is_some() || self.home.awaiting_wide_node.contains(&task);
+        let runs = self.holder.running().contains_key(&task);
+        let mut explanation = match self.home.ledger.explain(task, (waits, runs)) {
             Some(explanation) => explanation,
             None if self.holds(task) => {
                 let running = self.holder.running().get(&task).map(|running| running.attempt());
@@ -367,7 +370,7 @@ impl Scheduler {
             explanation.lines.push(self.explain_awaiting_wide_node(task));
             explanation.awaits_node = self.home.ledger.needs(task);
         }
-        if let Some(at_most) = self.home.ledger.throttled_by(task) {
+        if let Some(at_most) = throttled {
             let text = format!("it waits: at most {at_most} tasks of its job run at once");
             explanation.lines.push(text);
         }
@@ -471,20 +474,22 @@ impl Scheduler {
         }
         if let Some(staged) = self.holder.staging().get(&task) {
             return match staged.missing().len() {
-                0 if let Some(why) = self.explain_gang(task) => {
-                    format!("its inputs are on node {me}; {why}")
-                }
-                0 if staged.work().has_request() => {
-                    let why = self.explain_request(staged.work());
+                0 => {
+                    let place = match staged.work().inputs.is_empty() {
+                        true => format!("it is next on node {me}"),
+                        false => format!("its inputs are on node {me}"),
+                    };
+                    let why = self.explain_gang(task).or_else(|| self.explain_short(staged.work()));
                     let why = why.unwrap_or_else(|| "it waits for a free slot there".into());
-                    format!("its inputs are on node {me}; {why}")
+                    format!("{place}; {why}")
                 }
-                0 => format!("its inputs are on node {me}; it waits for a free slot there"),
                 n => format!("node {me} is fetching {n} of its inputs from other nodes"),
             };
         }
-        let lack = self.work_here(task).and_then(|work| self.explain_lack(&work));
-        if let Some(why) = lack.or_else(|| self.explain_request_of(task)) {
+        let work = self.work_here(task);
+        let lack = work.as_ref().and_then(|work| self.explain_lack(work));
+        let short = || work.as_ref().and_then(|work| self.explain_short(work));
+        if let Some(why) = lack.or_else(short) {
             return format!("it is queued on node {me}; {why}");
         }
         format!(

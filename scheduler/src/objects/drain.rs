@@ -9,6 +9,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use proto::event::RetryReason;
 use proto::{Attempt, Incarnation, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::Scheduler;
@@ -190,7 +191,7 @@ impl Scheduler {
                 .or_default()
                 .push(task_attempt(task, attempt));
         }
-        send_tasks_not_held(told, false, out);
+        send_tasks_not_held(told, RetryReason::NotHeld, out);
     }
 
     /// Offers the remaining outputs, `HANDOVERS_AT_A_TIME_MAX` at a time.

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::{NodeId, wire};
 use resources::Totals;
 
-use crate::holder::queues::classes::{class_of, is_gang_class};
+use crate::holder::queues::classes::is_gang_class;
+use crate::holder::queues::ready_queue::PLAIN;
 use crate::holder::task::Work;
 use crate::{Mutant, Scheduler};
 
@@ -112,19 +113,18 @@ impl Scheduler {
     /// Whether the thief gets a task that was taken out for it; if so, its share shrinks.
     pub(crate) fn may_give(
         &self,
-        work: &Work,
+        (class, work): (u64, &Work),
         request: &wire::StealRequest,
         share: &mut Share,
     ) -> bool {
         if work.is_bound() {
             return false;
         }
-        if !work.has_request() {
+        if class == PLAIN {
             let fits = work.cpus() <= request.slots && share.plain > 0;
             share.plain -= usize::from(fits);
             return fits;
         }
-        let class = class_of(&work.spec);
         let (Some(own), Some(known)) = (&mut share.requests, self.holder.class(class)) else {
             return false;
         };

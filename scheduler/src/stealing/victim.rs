@@ -133,7 +133,7 @@ impl Scheduler {
                 continue;
             }
             let Some(work) = self.take_work(ready) else { continue };
-            if !self.may_give(&work, request, &mut share) {
+            if !self.may_give((ready.class, &work), request, &mut share) {
                 kept.push((local_queue, ready, Some(work)));
                 continue;
             }
@@ -204,12 +204,14 @@ impl Scheduler {
     }
 
     /// Queued tasks for which this node has free slots. If these were granted, they could circulate
-    /// without end among idle nodes that wait for inputs or for more tasks. While tasks here are
-    /// blocked, by a full disk or by a source that does not deliver, none are reserved.
+    /// without end among idle nodes that wait for inputs or for more tasks. None are reserved while
+    /// tasks here are blocked: by a full disk, by a source that does not deliver, or because the
+    /// free slots are kept for others.
     pub(crate) fn own_use(&self) -> usize {
         let blocked = self.holder.is_store_full()
             || self.holder.is_line_blocked()
             || self.holder.runs_exclusively()
+            || self.holder.keeps_cpus()
             || self.objects.failed_fetch_tasks() > 0;
         if blocked { 0 } else { self.free_lanes().saturating_sub(self.underway()) }
     }

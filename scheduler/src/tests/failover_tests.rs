@@ -130,7 +130,7 @@ fn a_late_push_of_an_earlier_home_to_a_third_node_is_refused() {
     push_from(NodeId(0), &mut third, &mut out);
     assert!(third.census().held.is_empty());
     let told = wire::TaskAttempt { job: 1, local: task().local.0, attempt: ATTEMPT.0 };
-    let told = Body::TasksNotHeld(wire::TasksNotHeld { tasks: vec![told], moved: false });
+    let told = Body::TasksNotHeld(wire::TasksNotHeld { tasks: vec![told], ..Default::default() });
     assert_eq!(out.reliable, [(NodeId(2), told)]);
     push_from(NodeId(2), &mut third, &mut out);
     assert_eq!(third.census().held.into_iter().collect::<Vec<_>>(), [(task(), ATTEMPT)]);
@@ -539,7 +539,8 @@ fn what_comes_back_again_and_again_is_sent_ever_more_rarely() {
     let mut waits = |node: &mut Scheduler, (partition, home): (u32, u32), from: u64| {
         let local = LocalId::new(PartitionId(partition), 0).0;
         let task = wire::TaskAttempt { job: 1, local, attempt: 1 };
-        let body = Body::TasksNotHeld(wire::TasksNotHeld { tasks: vec![task], moved: false });
+        let body =
+            Body::TasksNotHeld(wire::TasksNotHeld { tasks: vec![task], ..Default::default() });
         let message = wire::Message { body: Some(body) }.encode_to_vec();
         node.on_message(
             Time(from),
@@ -581,7 +582,7 @@ fn each_partition_that_came_back_waits_its_own_time() {
     for (number, home) in [(0, 1), (1, 2)] {
         let local = LocalId::new(PartitionId(number), 0).0;
         let tasks = vec![wire::TaskAttempt { job: 1, local, attempt: 1 }];
-        let body = Some(Body::TasksNotHeld(wire::TasksNotHeld { tasks, moved: false }));
+        let body = Some(Body::TasksNotHeld(wire::TasksNotHeld { tasks, ..Default::default() }));
         let message = wire::Message { body }.encode_to_vec();
         let wrong_owner = Body::WrongOwner(wire::WrongOwner { message });
         node.on_message(after(u64::from(number)), NodeId(home), wrong_owner, &mut out);

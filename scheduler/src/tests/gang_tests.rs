@@ -4,6 +4,7 @@ use proto::wire::GangStep;
 use proto::wire::message::Body;
 use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
+use crate::holder::task::unpack;
 use crate::output::Out;
 use crate::tests::test_nodes;
 use crate::{Policy, Scheduler, Tuning};
@@ -105,4 +106,48 @@ fn a_gang_that_is_revoked_while_it_joins_frees_its_leader() {
     assert!(out.launches.is_empty());
     assert_eq!(leader.gang_parts().count(), 0);
     assert_eq!(leader.holder.slots().free(), 1);
+}
+
+/// The home learns that it was not this node that failed.
+#[test]
+fn the_home_of_a_gang_hears_that_a_member_is_gone() {
+    let (mut leader, mut out, join) = joining();
+    answer(&mut leader, &join, GangStep::GangJoined, &mut out);
+    deliver(&mut leader, &mut out);
+    assert_eq!(out.launches.len(), 1);
+    leader.on_peer_incarnation(NOW, OTHER, Incarnation(2), &mut out);
+    step(&mut leader, &mut out);
+    let told = out.reliable.iter().filter_map(|(_, body)| match body {
+        Body::TasksNotHeld(told) => Some((told.tasks.len(), told.member_gone, told.moved)),
+        _ => None,
+    });
+    assert_eq!(told.collect::<Vec<_>>(), [(1, true, false)]);
+}
+
+/// Two of three nodes are there: they could not hold a gang of three.
+#[test]
+fn a_gang_that_lacks_nodes_names_those_that_are_down() {
+    let with = |change: fn(&mut wire::Member)| {
+        let mut members: Vec<_> = (0..4).map(test_nodes::member).collect();
+        change(&mut members[2]);
+        let homes = test_nodes::homes(0, members, &[0, 1]);
+        let leader = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+        let spec = wire::Spec { nodes: 4, ..Default::default() };
+        let bundle = wire::Bundle {
+            specs: vec![spec],
+            settings: vec![wire::JobSettings::default()],
+            tasks: vec![wire::Placed { job: 1, ..Default::default() }],
+        };
+        let (_, _, work) = unpack(bundle, 2).expect("it is whole").remove(0);
+        let mut leader = leader;
+        leader.note_class(&work);
+        leader.explain_lack(&work)
+    };
+    let lack =
+        |state| format!("it needs 4 nodes at once, and of the 4 nodes that fit n2 is {state}");
+    assert_eq!(with(|_| {}), None);
+    assert_eq!(with(|it| it.phase = wire::MemberPhase::Down as i32), Some(lack("down")));
+    assert_eq!(with(|it| it.phase = wire::MemberPhase::Leaving as i32), Some(lack("drained")));
+    assert_eq!(with(|it| it.slow = true), Some(lack("slow")));
+    assert!(with(|it| it.paused = true).is_some_and(|it| it.contains("1 of the 4 nodes that fit")));
 }

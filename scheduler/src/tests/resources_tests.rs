@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use proto::event::Reason;
 use proto::wire::message::Body;
+use proto::wire::response;
 use proto::{Attempt, ClientId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 use resources::{Name, Offer, Pool, Request as Needs, Totals, parse_pool};
 
 use crate::holder::queues::classes::class_of;
+use crate::holder::task::{Work, unpack};
 use crate::output::Out;
 use crate::tests::test_nodes;
 use crate::{Options, Policy, Request, Scheduler, Tuning};
@@ -87,6 +90,26 @@ fn push_placed(
     let body = Body::Push(wire::Push { bundle: Some(bundle) });
     node.on_message(Time(0), NodeId(1), body, out);
     TaskId { job: proto::JobId(1), local }
+}
+
+/// The home of the task lets this node have it from its shared queue.
+fn push_shared(node: &mut Scheduler, number: u64, spec: wire::Spec, out: &mut Out) {
+    let local = LocalId::new(PartitionId(1), number).0;
+    let task = wire::Placed { job: 1, local, attempt: 1, ..Default::default() };
+    let settings = vec![wire::JobSettings { real_data: true, ..Default::default() }];
+    let bundle = Some(wire::Bundle { specs: vec![spec], settings, tasks: vec![task] });
+    let grant = wire::StealGrant { steal: number, bundle, untold: Vec::new() };
+    node.on_message(Time(0), NodeId(1), Body::StealGrant(grant), out);
+}
+
+/// What `task explain` says of a task.
+fn explained(node: &mut Scheduler, number: u64) -> String {
+    let (mut out, local) = (Out::default(), LocalId::new(PartitionId(1), number).0);
+    let query = wire::TaskQuery { job: 1, local, ..Default::default() };
+    node.on_request(Time(0), ClientId(1), 1, Request::Explain(query), &mut out);
+    let body = out.answers.pop().and_then(|answer| answer.response.body);
+    let Some(response::Body::Explanation(it)) = body else { panic!("{body:?}") };
+    it.lines.join("\n")
 }
 
 /// The tasks that start now.
@@ -253,6 +276,80 @@ fn a_thief_gets_what_fits_it() {
     assert_eq!(granted, Some(2));
 }
 
+/// The numbers of the tasks that a thief with these free slots gets from the node.
+fn stolen(node: &mut Scheduler, now: Time, steal: u64, free: u32) -> Vec<u64> {
+    let (mut out, free_amounts) = (Out::default(), vec![u64::from(free) * 10_000]);
+    let probe = wire::StealProbe { probe: steal, ahead: false, free: free_amounts.clone() };
+    node.on_message(now, NodeId(1), Body::StealProbe(probe), &mut out);
+    let Some((_, Body::StealLoad(load))) = out.best_effort.pop() else { panic!("an answer") };
+    let request = wire::StealRequest { steal, slots: SLOTS, free, held: 0, free_amounts };
+    node.on_message(now, NodeId(1), Body::StealRequest(request), &mut out);
+    let sent = out.reliable.into_iter().chain(out.best_effort);
+    let bundles = sent.filter_map(|(_, body)| match body {
+        Body::StealGrant(grant) => grant.bundle,
+        _ => None,
+    });
+    let tasks: Vec<u64> =
+        bundles.flat_map(|it| it.tasks).map(|it| LocalId(it.local).index()).collect();
+    assert_eq!(load.shared > 0, !tasks.is_empty(), "the answer promised {}", load.shared);
+    tasks
+}
+
+/// It has fetched inputs or was next when it left its queue. It waits for slots, some are free.
+#[test]
+fn a_wide_task_in_line_is_stolen_while_some_slots_are_free() {
+    let own = offer(&["cpus=4"], &[]);
+    let (mut node, mut out) = (node(&own, &[&own]), Out::default());
+    let narrow = push(&mut node, 0, "", &mut out);
+    assert_eq!(starts(&mut node, &mut out), [0]);
+    let wide = wire::Spec { cpus: 4, request: Vec::new(), ..spec("", 0) };
+    push_shared(&mut node, 1, wide.clone(), &mut out);
+    push_shared(&mut node, 2, wide, &mut out);
+    assert!(starts(&mut node, &mut out).is_empty());
+    let asks = "it asks for 4 cpus; 3 of 4 are free on node n0";
+    assert_eq!(explained(&mut node, 1), format!("it is next on node n0; {asks}"));
+    let late = node.next_requeue().expect("other nodes may run them");
+    assert!(late > Time(0), "it waits for a short time");
+    node.act(late, &mut out);
+    node.act(late, &mut out);
+    assert_eq!(node.next_requeue(), None, "none is taken out again");
+    assert_eq!(explained(&mut node, 1), format!("it is queued on node n0; {asks}"));
+    assert!(stolen(&mut node, late, 1, 3).is_empty(), "the thief has three of four free slots");
+    assert_eq!(stolen(&mut node, late, 2, 4).len(), 1, "it has four");
+    end(&mut node, narrow, &mut out);
+    assert_eq!(starts(&mut node, &mut out).len(), 1, "the other one starts here");
+}
+
+/// Free slots are kept for a wide task: those that wait for it may run elsewhere meanwhile.
+#[test]
+fn narrow_tasks_behind_a_reserved_one_are_stolen() {
+    let own = offer(&["cpus=4"], &[]);
+    let (mut node, mut out) = (node(&own, &[&own]), Out::default());
+    push(&mut node, 0, "", &mut out);
+    assert_eq!(starts(&mut node, &mut out), [0]);
+    let cpus = |cpus| wire::Spec { cpus, request: Vec::new(), ..spec("", 0) };
+    push_shared(&mut node, 1, cpus(4), &mut out);
+    for number in 2..20 {
+        push_shared(&mut node, number, cpus(1), &mut out);
+    }
+    for _ in 0..20 {
+        for number in starts(&mut node, &mut out) {
+            let local = LocalId::new(PartitionId(1), number);
+            end(&mut node, TaskId { job: proto::JobId(1), local }, &mut out);
+        }
+    }
+    assert!(node.holder.keeps_cpus(), "enough have passed the wide task");
+    let late = node.next_requeue().expect("other nodes may run it");
+    node.act(late, &mut out);
+    node.act(late, &mut out);
+    let mut all = Vec::new();
+    for steal in 1..20 {
+        all.extend(stolen(&mut node, late, steal, 3));
+    }
+    all.sort_unstable();
+    assert_eq!(all, (10..20).collect::<Vec<_>>(), "eight have passed it");
+}
+
 #[test]
 fn under_eft_a_thief_gets_tasks_of_the_local_queue() {
     let (mut node, mut out) = (node(&with_gpus(), &[&with_gpus()]), Out::default());
@@ -365,4 +462,54 @@ fn the_demand_of_a_node_has_its_tasks_that_have_not_started() {
     };
     assert_eq!((of("gpus=1"), of("memory=6GiB")), ((598, true), (1, true)), "{started:?}");
     assert_eq!((demand.classes.len(), demand.free_cpus), (2, 1));
+}
+
+fn work(spec: wire::Spec) -> Work {
+    let bundle = wire::Bundle {
+        specs: vec![spec],
+        settings: vec![wire::JobSettings::default()],
+        tasks: vec![wire::Placed { job: 1, ..Default::default() }],
+    };
+    let (_, _, work) = unpack(bundle, 2).expect("it is whole").remove(0);
+    work
+}
+
+#[test]
+fn a_push_says_what_its_home_lacks() {
+    let labelled = offer(&["cpus=8"], &["fast"]);
+    let mut node = node(&offer(&["cpus=4"], &[]), &[&labelled]);
+    let gang = wire::Spec { nodes: 2, ..spec("", 0) };
+    let wide = wire::Spec { cpus: 8, request: Vec::new(), ..spec("", 0) };
+    for (spec, expected) in [
+        (spec("label=fast", 0), Reason::NotOffered),
+        (gang, Reason::GangLed),
+        (wire::Spec { nodes: 2, ..spec("label=fast", 0) }, Reason::NotOffered),
+        (wide, Reason::TooWide),
+    ] {
+        let work = work(spec);
+        node.note_class(&work);
+        assert_eq!(node.reason_to_leave(&work), expected);
+    }
+}
+
+#[test]
+fn a_task_that_outlives_the_nodes_with_its_label_hears_what_the_others_lack() {
+    let (own, labelled) = (offer(&["cpus=4"], &[]), offer(&["cpus=4"], &["short"]));
+    let end = resources::EndOfLife::from_parts(31_000_000_000, 0);
+    let ends = Totals::from(&labelled).with_end(Some(end));
+    let member = |(node, offer): (u32, Totals)| wire::Member {
+        slots: SLOTS,
+        phase: wire::MemberPhase::Up as i32,
+        offer: offer.encode(),
+        ..test_nodes::member(node)
+    };
+    let members = (0..).zip([Totals::from(&own), ends]).map(member).collect();
+    let homes = test_nodes::homes(0, members, &[0, 1]);
+    let mut node = Scheduler::new(node(&own, &[&labelled]).options, homes);
+    let timed = |needs| wire::Spec { time_request_ns: 60_000_000_000, ..spec(needs, 0) };
+    let work = work(timed("label=short"));
+    node.note_class(&work);
+    let why = node.explain_end(&work).expect("no node fits");
+    assert!(why.contains("label=short: no node that offers the rest lives that long"), "{why}");
+    assert!(why.contains("the longest has 31 s left; n0 offers cpus=4"), "{why}");
 }

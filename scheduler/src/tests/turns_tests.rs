@@ -402,7 +402,7 @@ fn many_spawned_chunks_take_linear_time() {
 }
 
 fn explained(home: &mut Home, task: TaskId) -> Vec<String> {
-    home.scheduler.home.ledger.explain(task).expect("it is homed here").lines
+    home.scheduler.home.ledger.explain(task, (false, false)).expect("it is homed here").lines
 }
 
 #[test]

@@ -67,6 +67,8 @@ fn a_gang_runs_again_after_the_death_of_a_member() {
     instance.kill(member);
     instance.starling(&["job", "wait", &job]).ok();
     assert_eq!(ran().lines().count(), 2, "{}", ran());
+    let why = explained(&instance, &job);
+    assert!(why.contains("another node of its gang died"), "{why}");
     instance.start_missing();
     instance.down();
 }

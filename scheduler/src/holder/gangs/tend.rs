@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use proto::event::RetryReason;
 use proto::wire::message::Body;
 use proto::{Attempt, Incarnation, NodeId, TaskId, Time, wire};
 use resources::Request;
@@ -233,6 +234,12 @@ impl Scheduler {
         self.drop_task(task, attempt, out);
         self.report_dropped(task, attempt, out);
     }
+    /// The node of another part is gone: the same, and the home learns why.
+    fn lose_gang(&mut self, task: TaskId, attempt: Attempt, out: &mut Out) {
+        self.release_gang(task, out);
+        self.drop_task(task, attempt, out);
+        self.report_not_held(task, attempt, RetryReason::MemberGone, out);
+    }
 
     /// Frees all nodes of a gang.
     fn release_gang(&mut self, task: TaskId, out: &mut Out) {
@@ -355,7 +362,9 @@ impl Scheduler {
         let lives: Vec<Life> = lead.members().map(|(node, life, _)| (node, life)).collect();
         if has_joined {
             let is_paused = self.holder.slots.is_paused() && self.is_staged(task, attempt);
-            if is_paused || lives.iter().any(|&life| self.is_life_over(life)) {
+            if lives.iter().any(|&life| self.is_life_over(life)) {
+                self.lose_gang(task, attempt, out);
+            } else if is_paused {
                 self.fail_gang(task, attempt, out);
             } else {
                 self.start_whole(now, task, out);
@@ -421,27 +430,49 @@ impl Scheduler {
         send_answers(told, out);
     }
 
-    /// Why there are too few nodes for a gang: too few fit, or too many of these are paused.
+    /// Why there are too few nodes for a gang: too few fit, or some of these do not work now.
     pub(crate) fn explain_lack(&self, work: &Work) -> Option<String> {
         if !work.is_gang() {
             return None;
         }
         let homes = self.routing.homes();
-        let fits = |node: &NodeId| self.offers_ever(*node, work);
-        let fitting = homes.not_removed().filter(fits).count();
-        let paused = homes.not_removed().filter(fits).filter(|&node| homes.is_paused(node)).count();
-        let (nodes, all) = (work.spec.nodes as usize, homes.not_removed().count());
-        if fitting > 0 && fitting < nodes {
+        let all = homes.not_removed().count();
+        let fitting: Vec<NodeId> =
+            homes.not_removed().filter(|&node| self.offers_ever(node, work)).collect();
+        let (nodes, fit) = (work.spec.nodes as usize, fitting.len());
+        let of = |is: &dyn Fn(NodeId) -> bool| -> Vec<NodeId> {
+            fitting.iter().copied().filter(|&node| is(node)).collect()
+        };
+        let down = of(&|node| homes.is_gone(node));
+        if fit < nodes {
+            let these = if down.is_empty() { String::new() } else { named(&down, "down") + "; " };
+            return (fit > 0).then(|| {
+                format!(
+                    "it needs {nodes} nodes at once, and {fit} of the {all} nodes of the cluster \
+                     fit: {these}it waits for more to join"
+                )
+            });
+        }
+        let drained = of(&|node| !homes.is_gone(node) && homes.is_leaving(node));
+        let slow = of(&|node| !homes.is_gone(node) && homes.is_slow(node));
+        let paused = of(&|node| !homes.is_gone(node) && homes.is_paused(node));
+        let lacking = |away: &[NodeId]| !away.is_empty() && fit - away.len() < nodes;
+        if lacking(&paused) && down.is_empty() {
+            let paused = paused.len();
             return Some(format!(
-                "it needs {nodes} nodes at once, and {fitting} of the {all} nodes of the cluster \
-                 fit: it waits for more to join"
+                "it needs {nodes} nodes at once, and {paused} of the {fit} nodes that fit are \
+                 paused: 'starling node resume' lets them work"
             ));
         }
-        (paused > 0 && fitting - paused < nodes).then(|| {
-            format!(
-                "it needs {nodes} nodes at once, and {paused} of the {fitting} nodes that fit are \
-                 paused: 'starling node resume' lets them work"
-            )
+        let away: BTreeSet<NodeId> =
+            [&down, &drained, &slow, &paused].into_iter().flatten().copied().collect();
+        let away: Vec<NodeId> = away.into_iter().collect();
+        let states = [(&down, "down"), (&drained, "drained"), (&slow, "slow"), (&paused, "paused")];
+        let states = states.into_iter().filter(|(nodes, _)| !nodes.is_empty());
+        let states: Vec<String> = states.map(|(nodes, state)| named(nodes, state)).collect();
+        lacking(&away).then(|| {
+            let states = states.join(", ");
+            format!("it needs {nodes} nodes at once, and of the {fit} nodes that fit {states}")
         })
     }
 
@@ -463,7 +494,9 @@ impl Scheduler {
             true => {
                 let work = &self.holder.staging.get(&task)?.work;
                 let fitting = self.nodes_for(work).len();
-                Some(format!("it needs {size} nodes at once, and {fitting} that fit are there"))
+                let few =
+                    || format!("it needs {size} nodes at once, and {fitting} that fit are there");
+                Some(self.explain_lack(work).unwrap_or_else(few))
             }
             false => Some(format!(
                 "it needs {size} nodes at once: it holds {}, and waits for {}",
@@ -472,6 +505,18 @@ impl Scheduler {
             )),
         }
     }
+}
+
+/// A list of nodes with their state.
+fn named(nodes: &[NodeId], state: &str) -> String {
+    const NAMED_MAX: usize = 8;
+    let names: Vec<String> = nodes.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+    let more = match nodes.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let verb = if nodes.len() == 1 { "is" } else { "are" };
+    format!("{}{more} {verb} {state}", names.join(", "))
 }
 
 fn send_answers(told: impl IntoIterator<Item = Told>, out: &mut Out) {

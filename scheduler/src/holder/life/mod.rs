@@ -170,12 +170,22 @@ impl Scheduler {
             exact if exact >= before_ns => (exact, "it asks for"),
             _ => (before_ns, "it has a signal before its end, and asks for"),
         };
-        Some(format!(
-            "{asks} {:.0} s, and no node that is there lives that long: the longest has {:.0} \
-             s left",
-            seconds(asked_ns),
-            seconds(longest)
-        ))
+        let (asked, longest) = (seconds(asked_ns), seconds(longest));
+        // Other nodes live long enough, and lack the rest.
+        let others = homes.living().filter(|node| !offering.contains(node));
+        let others: Vec<NodeId> = others.filter(|&node| self.outlives(node, length)).collect();
+        let request = work.request().filter(|_| !others.is_empty());
+        Some(match request {
+            Some(request) => format!(
+                "{asks} {asked:.0} s and {request}: no node that offers the rest lives that long, \
+                 the longest has {longest:.0} s left; {}",
+                self.offers_of(&others)
+            ),
+            None => format!(
+                "{asks} {asked:.0} s, and no node that is there lives that long: the longest has \
+                 {longest:.0} s left"
+            ),
+        })
     }
 }
 

@@ -47,7 +47,8 @@ pub(crate) fn class_of(spec: &wire::Spec) -> u64 {
     }
 }
 
-/// The class by which a task is queued: tasks without a request share one queue.
+/// The class by which a task is queued: tasks without a request share one queue. Those of several
+/// cpus leave it if they did not fit.
 pub(crate) fn queue_class_of(spec: &wire::Spec) -> u64 {
     match spec.request.is_empty() && time_request(spec) == Span::ZERO && spec.nodes <= 1 {
         true => PLAIN,
@@ -106,7 +107,8 @@ impl Classes {
         let known = self.0.iter().flat_map(|known| known.iter());
         known.map(|(&class, it)| (class, it))
     }
-    /// Prepares the request of a task. `keep`: the classes that are queued here.
+    /// Prepares the request of a task, or its cpus as one. `keep`: the classes that are queued
+    /// here.
     pub(crate) fn note(
         &mut self,
         work: &Work,
@@ -114,9 +116,6 @@ impl Classes {
         homes: &Homes,
         keep: impl Fn(u64) -> bool,
     ) {
-        if !work.has_request() {
-            return;
-        }
         let known = self.0.get_or_insert_default();
         let class = class_of(&work.spec);
         if known.contains_key(&class) {
@@ -125,7 +124,11 @@ impl Classes {
         if known.len() >= CLASSES_KNOWN_MAX {
             known.retain(|&class, _| keep(class));
         }
-        let Some(request) = work.request() else { return };
+        let request = match work.spec.request.is_empty() {
+            true => Some(Request::cpus(work.cpus())),
+            false => work.request(),
+        };
+        let Some(request) = request else { return };
         let limits = (work.time_request(), notice_of(&work.spec).is_some());
         known.insert(class, Class::new(request, limits, slots, homes));
     }

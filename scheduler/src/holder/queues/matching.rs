@@ -24,7 +24,7 @@ use crate::policy::rank;
 use crate::{Mutant, Scheduler};
 
 /// The number of tasks in line for a slot that are compared with the free resources.
-const LINE_SCAN_MAX: usize = 256;
+pub(crate) const LINE_SCAN_MAX: usize = 256;
 /// The number of tasks in line that wait for more free slots. Further tasks stay in their queue.
 const LINE_BLOCKED_MAX: usize = 4;
 /// The number of tasks per slot that may start before a reserved one and take the resources that it
@@ -328,6 +328,13 @@ impl Holder {
         self.awaiting_slot.iter().take(LINE_SCAN_MAX).any(fits)
     }
 
+    /// Whether some task of the line is about to start.
+    pub(crate) fn line_starts(&self) -> bool {
+        let first = self.awaiting_slot.front().and_then(|task| self.staging.get(task));
+        let drains = first.is_some_and(|it| it.work.alone) && self.slots.busy() > 0;
+        self.slots.free() > 0 && !drains && self.line_may_start()
+    }
+
     /// The number of tasks in line that wait for resources of their request: no other task waits
     /// for these.
     pub(crate) fn parked(&self) -> usize {
@@ -400,6 +407,17 @@ impl Scheduler {
         Ready { task, attempt, rank, priority, class: queue_class_of(&work.spec) }
     }
 
+    /// As [`Self::ready`], for a task that did not fit: several cpus have a queue of their own,
+    /// which it leaves when it fits here or a thief that it fits.
+    pub(crate) fn ready_apart(&mut self, task: TaskId, attempt: Attempt, work: &Work) -> Ready {
+        let ready = self.ready(task, attempt, work);
+        if ready.class != PLAIN || work.cpus() == 1 || work.is_instant() {
+            return ready;
+        }
+        self.prepare_class(work);
+        Ready { class: class_of(&work.spec), ..ready }
+    }
+
     /// The input bytes of a task in a queue of this node.
     pub(crate) fn queued_input_bytes(&self, task: TaskId) -> u64 {
         let sum = |bytes: u64, input: &wire::InputAt| bytes.saturating_add(input.size_bytes);
@@ -411,6 +429,11 @@ impl Scheduler {
 
     /// Prepares the request of a task that arrives here.
     pub(crate) fn note_class(&mut self, work: &Work) {
+        if work.has_request() {
+            self.prepare_class(work);
+        }
+    }
+    fn prepare_class(&mut self, work: &Work) {
         let (local, shared, staging) =
             (&self.holder.local, &self.holder.shared, &self.holder.staging);
         let is_staged = |class| staging.values().any(|it| it.class == class);
@@ -455,14 +478,18 @@ impl Scheduler {
 
     /// The reason why no member runs a request, with the offers of the members.
     pub(crate) fn no_offer(&self, request: &Request) -> String {
+        let all: Vec<NodeId> = self.routing.homes().not_removed().collect();
+        let offers = self.offers_of(&all);
+        format!("it asks for {request}, and no node offers that: {offers}")
+    }
+
+    /// The offers of these members: equal ones once.
+    pub(crate) fn offers_of(&self, members: &[NodeId]) -> String {
         let mut offers: Vec<String> = Vec::new();
         let mut further = 0;
         for (kind, offer) in self.routing.homes().kinds().iter().enumerate() {
-            let nodes = self
-                .routing
-                .homes()
-                .not_removed()
-                .filter(|&node| self.routing.homes().kind_of(node) == kind);
+            let of_kind = |&&node: &&NodeId| self.routing.homes().kind_of(node) == kind;
+            let nodes = members.iter().filter(of_kind);
             let nodes: Vec<String> = nodes.map(|node| node.to_string()).collect();
             if nodes.is_empty() {
                 continue;
@@ -480,7 +507,19 @@ impl Scheduler {
         if further > 0 {
             offers.push(format!("{further} further nodes"));
         }
-        format!("it asks for {request}, and no node offers that: {}", offers.join("; "))
+        offers.join("; ")
+    }
+
+    /// The resources for which a task waits here, if it asks for more than one cpu.
+    pub(crate) fn explain_short(&self, work: &Work) -> Option<String> {
+        if work.has_request() {
+            return self.explain_request(work);
+        }
+        let (cpus, slots) = (work.cpus(), self.holder.slots());
+        let (me, free, total) = (self.options.me, slots.free(), slots.total());
+        let verb = if free == 1 { "is" } else { "are" };
+        (cpus > 1 && cpus > free)
+            .then(|| format!("it asks for {cpus} cpus; {free} of {total} {verb} free on node {me}"))
     }
 
     /// The reason why a queued task with a request waits here.

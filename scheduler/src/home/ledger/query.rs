@@ -175,8 +175,13 @@ impl Ledger {
         wire::TaskStates { tasks, end: ids.next().is_none() }
     }
 
-    /// Explains the state of the task according to its record.
-    pub(crate) fn explain(&self, task: TaskId) -> Option<wire::Explanation> {
+    /// Explains the state of the task according to its record. `waits`: although it is ready, its
+    /// home cannot place it now. `runs`: its holder has started it.
+    pub(crate) fn explain(
+        &self,
+        task: TaskId,
+        (waits, runs): (bool, bool),
+    ) -> Option<wire::Explanation> {
         const PARENTS_NAMED_MAX: usize = 16;
         let state = self.task_state(task)?;
         let job = self.jobs.get(&task.job)?;
@@ -207,12 +212,17 @@ impl Ledger {
                 lines.extend(self.explain_mail_wait(task));
             }
             State::Waiting => lines.push(self.explain_release(task).unwrap_or_else(|| {
-                "all its dependencies are met; it is about to be placed".into()
+                let soon = if waits { "" } else { "; it is about to be placed" };
+                format!("all its dependencies are met{soon}")
             })),
-            State::Ready => lines.push(format!(
-                "it is ready; attempt {} is held by node {} (incarnation {})",
-                cell.attempt, cell.holder, cell.holder_incarnation.0
-            )),
+            State::Ready => {
+                let (attempt, holder) = (cell.attempt, cell.holder);
+                let holder = format!("node {holder} (incarnation {})", cell.holder_incarnation.0);
+                lines.push(match runs || cell.has_started() {
+                    true => format!("attempt {attempt} has started on {holder}"),
+                    false => format!("it is ready; attempt {attempt} is held by {holder}"),
+                });
+            }
             State::Ended(end) => {
                 if matches!(end, End::Skipped | End::Cancelled) {
                     unmet_parents =
