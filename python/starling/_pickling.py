@@ -20,6 +20,8 @@ _shipped: "list[bytes]" = []
 # By the digest of a function: the modules that it imports when it runs.
 _lazy: "dict[bytes, tuple[str, ...]]" = {}
 WALK_MAX = 10_000
+# The parts below are not looked at: each level pickles its parts again.
+DEPTH_MAX = 64
 INSTALLED = ("site-packages", "dist-packages", os.sep + "lib" + os.sep + "python3")
 
 
@@ -186,6 +188,9 @@ def explained(error, obj, root):
         if found is not None:
             break
     path, part = found or ("", None)
+    if path.count("[") >= DEPTH_MAX:
+        # Of no use: the whole is too deep.
+        path, part = next((name, part) for name, part in parts if path.startswith(name))
     where = " at %s (a %s)" % (path, type(part).__qualname__) if path else ""
     return CannotPickle("cannot be pickled%s: %s" % (where, error), path or None)
 
@@ -203,14 +208,14 @@ def _fails_alone(obj):
         return True
 
 
-def _failing(obj, path, left, seen, fails):
+def _failing(obj, path, left, seen, fails, depth=0):
     """(path, object) of the deepest part that cannot be pickled; None if `obj` can be."""
     left[0] -= 1
     if left[0] < 0 or id(obj) in seen or not fails(obj):
         return None
     seen.add(id(obj))
-    for name, part in _parts(obj):
-        found = _failing(part, path + name, left, seen, fails)
+    for name, part in _parts(obj) if depth < DEPTH_MAX else ():
+        found = _failing(part, path + name, left, seen, fails, depth + 1)
         if found is not None:
             return found
     return path, obj
