@@ -27,7 +27,8 @@ def of_function(function):
 
 def sources(names):
     """The sources of these modules, as far as they are beside the script, and of what they import."""
-    found, waiting, seen = {}, list(names), set()
+    # Each worker has this package.
+    found, waiting, seen = {}, list(names), {__name__.partition(".")[0]}
     while waiting:
         top = waiting.pop().partition(".")[0]
         if top in seen:

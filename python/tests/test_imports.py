@@ -84,6 +84,10 @@ class Imports(unittest.TestCase):
         self.assertEqual(sorted(_imports.of_function(imports_beside)), ["lazy_beside", "lazy_other"])
         self.assertEqual(_imports.of_function(imports_nothing_beside), {})
 
+    def test_this_package_stays(self):
+        with mock.patch.object(_pickling, "script_folder", lambda: str(node.ROOT / "python")):
+            self.assertEqual(_imports.sources(["starling._worker"]), {})
+
     def test_too_much_stays(self):
         self.write("lazy_other.py", "MORE = 1000\n" + "# much\n" * 200_000)
         self.assertEqual(list(_imports.of_function(imports_beside)), ["lazy_beside"])
