@@ -19,6 +19,11 @@ _REFUSALS = ("the function cannot be loaded", "the function was pickled", "the a
 _REFUSAL_TYPES = ("CannotFork", "UnknownFunction", "WrongFunction", "WrongPython")
 _NO_WORKER = ("no worker can start", "the runtime cannot be loaded")
 
+_MISSING = (
+    "module %r is missing on n%d: install it there, give Runtime(environment=...), or keep its file "
+    "in the folder of the script"
+)
+
 
 # `here` is true in a thread that brings ends: it must not wait for further ends.
 dispatching = threading.local()
@@ -206,6 +211,9 @@ class Future(concurrent.futures.Future):
             error = cls(end.error, kind if known else "")
         if hasattr(error, "add_note"):
             error.add_note(self._note())
+            missing = _missing_module(error, kind, text)
+            if missing:
+                error.add_note(_MISSING % (missing, end.node))
         return error
 
     def _returned(self, pickled):
@@ -360,6 +368,14 @@ class PumpedEvent(threading.Event):
         if not self.is_set():
             self.pump(self.is_set, timeout)
         return self.is_set()
+
+
+def _missing_module(error, kind, text):
+    """The name of the module whose import has failed; None for another exception."""
+    if isinstance(error, ModuleNotFoundError):
+        return error.name
+    found = re.search("No module named '([^']+)'", text) if kind == "ModuleNotFoundError" else None
+    return found.group(1) if found else None
 
 
 def attempt_text(attempt):

@@ -8,15 +8,20 @@ import pickle
 import sys
 import threading
 
-from . import _cloudpickle
+from . import _cloudpickle, _imports
 from ._errors import CannotPickle
+from ._worker import modules
 from ._worker.context import slot
 from ._worker.nested import here
 
 _submission = threading.local()
 _by_value = {"modules": 0, "names": ()}
 _shipped: "list[bytes]" = []
+# By the digest of a function: the modules that it imports when it runs.
+_lazy: "dict[bytes, tuple[str, ...]]" = {}
 WALK_MAX = 10_000
+# The parts below are not looked at: each level pickles its parts again.
+DEPTH_MAX = 64
 INSTALLED = ("site-packages", "dist-packages", os.sep + "lib" + os.sep + "python3")
 
 
@@ -70,13 +75,29 @@ def script_folder():
     return os.getcwd() if is_tool else folder
 
 
+def is_beside(file, folder=None):
+    """Whether a file is in the folder of the script or below, and belongs to no installed package."""
+    return file.startswith((folder or script_folder()) + os.sep) and not is_installed(file)
+
+
+def is_by_value(module):
+    """Whether functions of a module travel by value."""
+    if module is None:
+        return True
+    is_name = isinstance(module, str)
+    return is_name and (module.encode() in _by_value["names"] or module not in sys.modules)
+
+
 def ship_modules():
     """Functions of modules beside the script travel by value: workers may not have the files."""
     if len(sys.modules) == _by_value["modules"]:
         return
     if here() is not None:
         # In a call, what came by value has no module, and goes by value again.
-        _by_value["names"] = (b"__main__", *_shipped)
+        came = [name for name in modules.names() if name in sys.modules]
+        for name in came:
+            _cloudpickle.register_pickle_by_value(sys.modules[name])
+        _by_value["names"] = (b"__main__", *_shipped, *(name.encode() for name in came))
         return
     folder = script_folder()
     own = __name__.partition(".")[0]
@@ -85,8 +106,7 @@ def ship_modules():
         file = getattr(module, "__file__", None)
         if name == "__main__" or not file or name.partition(".")[0] == own:
             continue
-        beside = os.path.abspath(file).startswith(folder + os.sep)
-        if beside and file.endswith(".py") and not is_installed(file):
+        if file.endswith(".py") and is_beside(os.path.abspath(file), folder):
             _cloudpickle.register_pickle_by_value(module)
             names.append(name.encode())
     _by_value["names"] = tuple(names)
@@ -110,12 +130,29 @@ def function_bytes(function):
     None for a function that refers to futures: it has to be an argument.
     """
     ship_modules()
+    data, has_futures = _function_pickle(function, function)
+    if has_futures:
+        return None
+    key = digest(data)
+    names = _lazy.get(key)
+    if names is None:
+        if len(_lazy) >= 4096:
+            _lazy.clear()
+        names = _lazy[key] = _imports.imported(function)
+    # The files may have changed since.
+    carried = _imports.sources(names) if names else None
+    if carried:
+        data, _ = _function_pickle(modules.Carried(carried, function), function)
+    return bytes(sys.version_info[:2]) + data
+
+
+def _function_pickle(pickled, function):
+    """The bytes of the pair that workers unpickle, and whether futures are in it."""
     with Slots() as slots:
         try:
-            data = _cloudpickle.dumps((function, None), 5)
+            return _cloudpickle.dumps((pickled, None), 5), bool(slots.numbers)
         except Exception as error:
             raise explained(error, function, "function") from error
-    return None if slots.numbers else bytes(sys.version_info[:2]) + data
 
 
 def digest(data):
@@ -151,6 +188,9 @@ def explained(error, obj, root):
         if found is not None:
             break
     path, part = found or ("", None)
+    if path.count("[") >= DEPTH_MAX:
+        # Of no use: the whole is too deep.
+        path, part = next((name, part) for name, part in parts if path.startswith(name))
     where = " at %s (a %s)" % (path, type(part).__qualname__) if path else ""
     return CannotPickle("cannot be pickled%s: %s" % (where, error), path or None)
 
@@ -168,14 +208,14 @@ def _fails_alone(obj):
         return True
 
 
-def _failing(obj, path, left, seen, fails):
+def _failing(obj, path, left, seen, fails, depth=0):
     """(path, object) of the deepest part that cannot be pickled; None if `obj` can be."""
     left[0] -= 1
     if left[0] < 0 or id(obj) in seen or not fails(obj):
         return None
     seen.add(id(obj))
-    for name, part in _parts(obj):
-        found = _failing(part, path + name, left, seen, fails)
+    for name, part in _parts(obj) if depth < DEPTH_MAX else ():
+        found = _failing(part, path + name, left, seen, fails, depth + 1)
         if found is not None:
             return found
     return path, obj

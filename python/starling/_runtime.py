@@ -9,12 +9,32 @@ from ._sizes import size_bytes
 from ._worker import context
 
 
+# The node shows the last line that a start has printed, so that has the exit code and the text.
+_PROLOGUE = """starling_errors=$(mktemp) || exit
+exec {starling_stderr}>&2 2>"$starling_errors"
+trap 'starling_code=$?
+      exec 2>&"$starling_stderr"
+      cat "$starling_errors" >&2
+      starling_text=$(tail -n 1 "$starling_errors")
+      rm -f "$starling_errors"
+      echo "the prologue failed with exit code $starling_code${starling_text:+: $starling_text}" >&2
+      exit "$starling_code"' EXIT
+set -e
+%s
+set +e
+trap - EXIT
+exec 2>&"$starling_stderr" {starling_stderr}>&-
+cat "$starling_errors" >&2
+rm -f "$starling_errors"
+"""
+
+
 class Runtime:
     """The Python of workers, and what they do before calls.
 
     `python`: its path; without it that of this program. `preload`: modules that a node loads once.
     `init`: a function that each worker calls before its first call. `prologue`: lines of bash
-    before the start of Python, such as "module load x". `env`: variables. `memory`: asked by each
+    before the start of Python, such as "module load x"; each must succeed. `env`: variables. `memory`: asked by each
     call that names no memory, and its limit. `environment`: an `Environment`, or the path of one:
     the workers use its Python or its modules.
     """
@@ -48,10 +68,11 @@ class Runtime:
     def _fields(self):
         """As the core takes them: arguments, modules, environment."""
         argv = [self.python, "{worker}"]
+        prologue = _PROLOGUE % self.prologue if self.prologue else ""
         if self.environment is not None:
-            argv = self.environment._argv(self.python, self.prologue)
-        elif self.prologue:
-            argv = ["bash", "-c", self.prologue + '\nexec "$0" "$@"', *argv]
+            argv = self.environment._argv(self.python, prologue)
+        elif prologue:
+            argv = ["bash", "-c", prologue + 'exec "$0" "$@"', *argv]
         return argv, list(self.preload), list(self.env)
 
     def _wrapped(self, fn):

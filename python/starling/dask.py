@@ -116,6 +116,22 @@ class _Registry:
         return None
 
 
+# By client.
+_registries: "weakref.WeakKeyDictionary" = weakref.WeakKeyDictionary()
+_registries_lock = threading.Lock()
+
+
+class UnknownKey(KeyError):
+    """A graph refers to a key that is not in it, and that its client has not persisted."""
+
+    def __str__(self):
+        text = (
+            "the key %r is not in the graph, and this client holds no collection with it: it was "
+            "persisted by another client, or its collection is gone"
+        )
+        return text % (self.args[0],)
+
+
 class StarlingClient:
     """A scheduler: `dask.config.set(scheduler=StarlingClient())`.
 
@@ -129,11 +145,20 @@ class StarlingClient:
     def __init__(self, client=None, **options):
         self._options = Options().changed(options)
         self._chosen = Chosen(client, "StarlingClient(client)")
-        self._held = _Registry()
 
     @property
     def client(self):
         return self._chosen.client()
+
+    @property
+    def _held(self):
+        """All schedulers of one client know what it has persisted."""
+        client = self.client
+        with _registries_lock:
+            found = _registries.get(client)
+            if found is None:
+                found = _registries[client] = _Registry()
+        return found
 
     def get(self, dsk, keys, **_):
         """The values of keys of a graph; nested lists of keys give nested tuples."""
@@ -231,7 +256,7 @@ class _Calls:
         if found is None:
             found = self.owner._held.future(key)
         if found is None:
-            raise KeyError(key)
+            raise UnknownKey(key)
         return found
 
     def _data(self, key, value):

@@ -6,7 +6,7 @@ import queue
 import threading
 
 from starling._errors import ClusterError, ResultLost
-from starling._worker import context, failures, values, wire
+from starling._worker import context, failures, modules, values, wire
 
 
 class Gate:
@@ -204,6 +204,9 @@ class Job:
         )
         try:
             function, _ = pickle.loads(body[2:])
+            if type(function) is modules.Carried:
+                # This process has them.
+                function = function.fn
             args, kwargs = pickle.loads(payload) if payload else ((), {})
             _, parts = values.dumps(function(*args, **kwargs))
         except BaseException as error:

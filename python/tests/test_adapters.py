@@ -118,6 +118,18 @@ class Dask(unittest.TestCase):
         self.assertEqual(self.scheduler.gather({"a": list(held)}), {"a": [2, 3]})
         self.assertEqual(self.client.submit(add, held[0]).result(WAIT), 3)
 
+    def test_all_schedulers_of_a_client_know_what_is_persisted(self):
+        from starling.dask import StarlingClient
+
+        kept = StarlingClient(self.client).persist(self.dask.delayed(add)(1, dask_key_name="x"))
+        self.assertEqual(self.dask.delayed(add)(kept).compute(scheduler=self.scheduler), 3)
+        other = StarlingClient(client(self))
+        with self.assertRaisesRegex(ValueError, "belongs to another client"):
+            self.dask.delayed(add)(kept).compute(scheduler=other)
+        # Dask drops what is its own key.
+        with self.assertRaisesRegex(KeyError, "'x' is not in the graph.*by another client"):
+            other.get({"y": (add, "x")}, "x")
+
     def test_two_of_one_key(self):
         x = self.dask.delayed(add)(1, dask_key_name="x")
         first = self.scheduler.persist(x)

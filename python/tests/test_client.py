@@ -391,6 +391,21 @@ class Calls(unittest.TestCase):
         self.assertEqual(future.attempt, attempt)
         self.assertIn("attempt 7.47 on n2", future.exception(10).__notes__[0])
 
+    def test_what_is_nested_too_deeply(self):
+        deep = []
+        for _ in range(100_000):
+            deep = [deep]
+        for submit in (
+            lambda: self.client.submit(len, 1, deep),
+            lambda: self.client.submit(lambda: deep),
+            lambda: self.client.put(deep),
+        ):
+            with self.assertRaisesRegex(starling.CannotPickle, "deep|recursion") as caught:
+                submit()
+            self.assertLess(len(str(caught.exception)), 1000)
+        with self.assertRaisesRegex(starling.CannotPickle, r"at args\[1\] \(a list\)"):
+            self.client.submit(len, 1, deep)
+
     def test_explain(self):
         self.assertIn("fake core", self.client.submit(add, 1).explain())
 

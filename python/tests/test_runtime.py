@@ -1,6 +1,7 @@
 """Runtimes, and options that reach the core."""
 
 import os
+import subprocess
 import sys
 import unittest
 
@@ -56,11 +57,32 @@ class Runtimes(unittest.TestCase):
         plain, given, bash, more, whole = found
         self.assertEqual(plain, ([sys.executable, "{worker}"], [], []))
         self.assertEqual(given, (["/p", "{worker}"], ["m"], [("A", "1"), ("B", "2")]))
-        script = 'module load gcc\nexec "$0" "$@"'
-        self.assertEqual(bash[0], ["bash", "-c", script, os.path.expanduser("~/p"), "{worker}"])
+        self.assertEqual(bash[0][:2], ["bash", "-c"])
+        self.assertIn("\nmodule load gcc\n", bash[0][2])
+        self.assertEqual(bash[0][3:], [os.path.expanduser("~/p"), "{worker}"])
         self.assertEqual((more, whole), (bash, bash))
         memory = [options["memory_bytes"] for options, _ in self.core.runtimes]
         self.assertEqual(memory, [0, 0, 1 << 30, 2 << 30, 1 << 30])
+
+    def test_a_prologue_that_fails_ends_the_start(self):
+        def start(prologue):
+            argv = starling.Runtime(prologue=prologue)._fields()[0]
+            code = "import os, sys; print(os.environ.get('X'), os.listdir('/proc/self/fd')); 1 // 1"
+            run = [*argv[:3], sys.executable, "-c", code]
+            return subprocess.run(run, capture_output=True, text=True)
+
+        good = start("export X=7\necho kept >&2\nif false; then echo no; fi\nfalse || true")
+        self.assertEqual((good.returncode, good.stderr), (0, "kept\n"))
+        self.assertRegex(good.stdout, r"^7 \['0', '1', '2', '\d+'\]$")
+        for prologue, code, text in (
+            ("no_such_command_x\ntrue", 127, "code 127: .*no_such_command_x: command not found"),
+            ("echo first >&2; exit 3", 3, "code 3: first"),
+            ("(exit 4)\necho not reached", 4, "code 4"),
+        ):
+            bad = start(prologue)
+            self.assertEqual((bad.returncode, bad.stdout), (code, ""), prologue)
+            last = bad.stderr.strip().splitlines()[-1]
+            self.assertRegex(last, "^the prologue failed with exit %s$" % text)
 
     def test_init_runs_once_in_a_worker(self):
 

@@ -12,6 +12,7 @@ import time
 import types
 
 from . import context, failures, nested, safety, values, wire
+from .modules import Carried
 
 IN, OUT, WORD = 3, 4, 5
 FLUSH_NS = 1_000_000
@@ -197,6 +198,8 @@ class Worker:
             if head[6] != self.cpus * 1000:
                 self.use_cpus(max(1, head[6] // 1000))
             function, retry_on = self.function(head[1])
+            if type(function) is Carried:
+                function = function.ready()
             how, codec, _, data = given[0]
             if len(given) > 1:
                 self.inputs = {entry[2]: entry for entry in given[1:]}
