@@ -96,7 +96,7 @@ proto::mutants! {
 
     /// Mutants of events between tasks.
     OF_MAIL by Simulator {
-        /// The events of a fenced turn are sent as well.
+        /// The events of a turn that is fenced or refused are sent as well.
         EventBeforeCommit "event-before-commit",
         /// A task reads an event before the turn that sent it is synced.
         EventBeforeSync "event-before-sync",

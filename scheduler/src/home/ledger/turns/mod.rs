@@ -297,6 +297,7 @@ impl Scheduler {
             Fence::Next => match self.check(now, task, &mut turn) {
                 Ok(()) => self.take_turn(now, from, task, &mut turn, &mut reply, out),
                 Err(error) => {
+                    self.mail_before_commit(now, task, &mut turn, out);
                     reply.set_result(TurnResult::TurnRefused);
                     reply.error = error;
                 }
@@ -309,11 +310,7 @@ impl Scheduler {
                 {
                     self.home.ledger.bear(now, task, spawned, out);
                 }
-                if self.options.mutant == Some(Mutant::EventBeforeCommit)
-                    && self.home.ledger.cell(task).is_some()
-                {
-                    self.home.ledger.turn_mail(now, task, &mut turn, out);
-                }
+                self.mail_before_commit(now, task, &mut turn, out);
                 if self.options.mutant == Some(Mutant::SumBeforeCommit)
                     && let Some(part) = self.home.ledger.part_mut(task)
                 {
@@ -324,6 +321,21 @@ impl Scheduler {
             }
         }
         out.reliable.push((from, Body::TurnReply(reply)));
+    }
+
+    /// A mutant sends the events of turns that do not count.
+    fn mail_before_commit(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        turn: &mut wire::Turn,
+        out: &mut Out,
+    ) {
+        let sends = self.options.mutant == Some(Mutant::EventBeforeCommit);
+        if sends && self.home.ledger.cell(task).is_some() {
+            turn.consumed.clear();
+            self.home.ledger.turn_mail(now, task, turn, out);
+        }
     }
 
     fn check(&mut self, now: Time, task: TaskId, turn: &mut wire::Turn) -> Result<(), String> {
