@@ -542,7 +542,7 @@ impl Scheduler {
         if !not_held.is_empty() {
             let body = wire::message::Body::TasksNotHeld(wire::TasksNotHeld {
                 tasks: not_held,
-                moved: false,
+                ..Default::default()
             });
             out.reliable.push((from, body));
         }
