@@ -98,8 +98,6 @@ proto::mutants! {
     OF_MAIL by Simulator {
         /// The events of a turn that is fenced or refused are sent as well.
         EventBeforeCommit "event-before-commit",
-        /// A task reads an event before the turn that sent it is synced.
-        EventBeforeSync "event-before-sync",
         /// A home stores the events of another one again if they are repeated.
         EventTwice "event-twice",
         /// A home does not look for an event when a task begins to wait for one.
@@ -123,6 +121,8 @@ proto::mutants! {
         UsedBeforeSynced "used-before-synced",
         /// What a fenced turn adds counts as well.
         SumBeforeCommit "sum-before-commit",
+        /// A task reads an event before the turn that sent it is synced.
+        EventBeforeSync "event-before-sync",
         /// A home that knows no copy of a turned task's output takes it for lost.
         CopiesNotAskedFor "copies-unasked",
     }

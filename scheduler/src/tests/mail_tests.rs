@@ -9,6 +9,7 @@ use proto::work::{Turn, TurnAnswer};
 use proto::{LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use super::turns_tests::{Home, ME, OTHER, child, turn};
+use crate::Mutant;
 use crate::tests::failover_tests::{MOVES, task};
 
 /// The partition of another home.
@@ -276,6 +277,15 @@ fn an_event_to_a_done_task_is_counted_and_dropped() {
     assert_eq!(home.letters_from_away(1, &[1]), Some(1));
     let count = home.scheduler.home.ledger.counts(task()).0;
     assert_eq!((count.events, count.events_dropped), (0, 1));
+}
+
+/// A power cut may undo the turn that has sent the event.
+pub(super) fn an_event_is_read_after_its_sync(mutant: Option<Mutant>) -> bool {
+    let mut home = Home::with(mutant);
+    home.turn(sends(TurnVerdict::TurnMore, vec![own(1)]));
+    let early = home.scheduler.home.ledger.letters_of(task());
+    home.sync();
+    early.is_empty() && home.scheduler.home.ledger.letters_of(task()).len() == 1
 }
 
 #[test]

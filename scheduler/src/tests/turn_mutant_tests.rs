@@ -8,6 +8,7 @@ use proto::{Time, wire};
 use super::turns_tests::{Home, ME, OTHER, a_reader_gets_a_copy_that_the_home_did_not_know, turn};
 use crate::Mutant;
 use crate::tests::failover_tests::task;
+use crate::tests::mail_tests::an_event_is_read_after_its_sync;
 use crate::tests::variables_tests::{a_turn_waits_for_a_value, sums_of_turns_count_once};
 
 /// A scenario that returns whether it ends well.
@@ -20,6 +21,7 @@ const SCENARIOS: [(Mutant, ScenarioRun); Mutant::OF_ONE_HOME.len()] = [
     (Mutant::EndBeforeBound, a_turn_waits_for_a_value),
     (Mutant::UsedBeforeSynced, a_turn_waits_for_a_value),
     (Mutant::SumBeforeCommit, sums_of_turns_count_once),
+    (Mutant::EventBeforeSync, an_event_is_read_after_its_sync),
     (Mutant::CopiesNotAskedFor, a_reader_gets_a_copy_that_the_home_did_not_know),
 ];
 
