@@ -11,6 +11,8 @@ READ_NAME = "<read>"
 TRIES_MAX = 3
 # Between the questions of a callback, which must not wait for ends.
 PAUSE, PAUSE_MAX = 0.005, 0.2
+# Meanwhile no other end comes.
+CALLBACK_SECONDS_MAX = 60
 
 
 def fetch(client, future, timeout=None):
@@ -106,12 +108,15 @@ def _asked(client, reader, until):
     """In a callback, where ends do not come: asks until the reader has ended."""
     if client._pump is not None:
         raise ResultLost("a callback in a call cannot wait until it is made again")
-    pause = PAUSE
+    pause, last = PAUSE, time.monotonic() + CALLBACK_SECONDS_MAX
     while True:
         ended = client._core.ended(client._number, reader._local)
         if ended is not None:
             return ended
         if until is not None and time.monotonic() > until:
             raise TimeoutError()
+        if time.monotonic() > last:
+            text = "it is not made again after %d s, and a callback waits no longer; read it later"
+            raise ResultLost(text % CALLBACK_SECONDS_MAX)
         time.sleep(pause)
         pause = min(2 * pause, PAUSE_MAX)

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import unittest
+import unittest.mock
 
 from . import node  # noqa: F401 (it sets the path)
 from .fake_core import Core, Gate
@@ -317,6 +318,24 @@ class Calls(unittest.TestCase):
             time.sleep(0.01)
         self.assertEqual(found, [100_000])
 
+    def test_a_callback_waits_for_a_lost_result_within_limits(self):
+        future, found = self.lost(), []
+        self.client._core.ended = lambda job, local: None
+
+        def read(_):
+            try:
+                future.result()
+            except starling.ResultLost as error:
+                found.append(str(error))
+
+        with unittest.mock.patch.object(starling._reading, "CALLBACK_SECONDS_MAX", 0):
+            self.client.submit(add, 2).add_done_callback(read)
+            for _ in range(1000):
+                if found:
+                    break
+                time.sleep(0.01)
+        self.assertRegex(found[0], "a callback waits no longer")
+
     def test_a_read_task_is_no_call_of_a_job(self):
         self.lost().result(10)
         job = self.client.detach()
@@ -405,6 +424,17 @@ class Calls(unittest.TestCase):
             self.assertLess(len(str(caught.exception)), 1000)
         with self.assertRaisesRegex(starling.CannotPickle, r"at args\[1\] \(a list\)"):
             self.client.submit(len, 1, deep)
+
+    def test_waits_take_futures_alone(self):
+        for waits in (starling.wait, starling.as_completed):
+            with self.assertRaisesRegex(TypeError, "takes futures, not 1"):
+                waits([1, 2])
+
+    def test_no_time_limit(self):
+        self.assertEqual(Options().changed({"time_limit": None}).time_limit, 0)
+        for given in (0, "0", 0.0):
+            with self.assertRaisesRegex(ValueError, "None is no limit"):
+                self.client.options(time_limit=given)
 
     def test_explain(self):
         self.assertIn("fake core", self.client.submit(add, 1).explain())
