@@ -30,7 +30,8 @@ def fetch(client, future, timeout=None):
         text = "the result of task %s: %s" % (future.task, first)
         if str(error) and str(error) != str(first):
             text += "; %s" % error
-        raise type(error)(text) from first
+        is_lost = isinstance(first, ResultLost) or isinstance(error, ResultLost)
+        raise (ResultLost if is_lost else ClusterError)(text) from first
 
 
 def _elsewhere(client, future, until):
