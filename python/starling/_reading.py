@@ -58,7 +58,8 @@ def _of_holders(client, future, first):
         return None
     attempt, nodes = found
     for node in (*first, *(node for node in nodes if node not in first)):
-        if (attempt, node) == (end.attempt, end.node):
+        if not first and (attempt, node) == (end.attempt, end.node):
+            # It was asked before.
             continue
         try:
             data = client._core.fetch(number, local, attempt, node)

@@ -298,6 +298,22 @@ class Calls(unittest.TestCase):
         self.assertEqual(len(future.result(10)), 100_000)
         self.assertEqual(self.client._core.places[future._local], (2, 1))
 
+    def test_a_node_that_is_back_is_asked_again(self):
+        future = self.client.submit(lambda: bytes(100_000))
+        concurrent.futures.wait([future], 10)
+        fetch, asked = self.client._core.fetch, []
+
+        def down_once(*where):
+            asked.append(where)
+            if len(asked) == 1:
+                raise starling.ClusterError("node n0 is down")
+            return fetch(*where)
+
+        self.client._core.fetch = down_once
+        self.assertEqual(len(future.result(10)), 100_000)
+        # A reader ran there meanwhile.
+        self.assertEqual(asked, [(1, future._local, 1, 0)] * 2)
+
     def test_a_callback_may_read_a_lost_result(self):
         core, found = self.client._core, []
         future = self.lost()
