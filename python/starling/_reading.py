@@ -1,5 +1,6 @@
 """Reads results: from their node, from one with a copy, or after they were made again."""
 
+import threading
 import time
 
 from ._errors import ClientClosed, ClusterError, ResultLost
@@ -13,6 +14,10 @@ TRIES_MAX = 3
 PAUSE, PAUSE_MAX = 0.005, 0.2
 # Meanwhile no other end comes.
 CALLBACK_SECONDS_MAX = 60
+READERS_MAX = 4096
+
+# `futures`: those that are read in this thread.
+_gathering = threading.local()
 
 
 def fetch(client, future, timeout=None):
@@ -100,10 +105,33 @@ def _made_again(client, future, until):
 
 
 def _reader(client, future):
+    """A task that reads the result; one more for each result of its node that is read next."""
     spec = client._job.reader(READ_NAME)
     reader = client._append(spec, b"", (future,), READ_NAME)
+    for other in getattr(_gathering, "futures", ())[:READERS_MAX]:
+        if other is not future and other._client is client and _is_beside(other, future):
+            other._reader = client._append(spec, b"", (other,), READ_NAME)
     client._job.flush()
     return reader
+
+
+def _is_beside(other, future):
+    is_same = other._is_unread() and other._end.node == future._end.node
+    return is_same and other._reader is None
+
+
+class Gathering:
+    """Inside of it all these futures are read: what is lost of them is made again at once."""
+
+    def __init__(self, futures):
+        self.futures = [future for future in futures if isinstance(future, Future)]
+
+    def __enter__(self):
+        self.outer = getattr(_gathering, "futures", ())
+        _gathering.futures = self.futures
+
+    def __exit__(self, *_):
+        _gathering.futures = self.outer
 
 
 def _asked(client, reader, until):

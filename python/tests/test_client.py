@@ -314,6 +314,21 @@ class Calls(unittest.TestCase):
         # A reader ran there meanwhile.
         self.assertEqual(asked, [(1, future._local, 1, 0)] * 2)
 
+    def test_what_is_gathered_is_made_again_together(self):
+        futures = [self.lost() for _ in range(3)] + [self.client.submit(add, 1)]
+        read = []
+        append = self.client._job.append
+
+        def seen(spec, data, edges):
+            read.append(edges)
+            return append(spec, data, edges)
+
+        self.client._job.append = seen
+        found = starling.gather({"all": futures[:2], "last": futures[2:]})
+        self.assertEqual([len(data) for data in found["all"]], [100_000] * 2)
+        self.assertEqual((len(found["last"][0]), found["last"][1]), (100_000, 2))
+        self.assertEqual(read, [[(future._local, 0)] for future in futures[:3]])
+
     def test_a_callback_may_read_a_lost_result(self):
         core, found = self.client._core, []
         future = self.lost()
