@@ -69,14 +69,21 @@ impl Shared {
 }
 
 impl Core {
-    fn follow(&self, job: OpenJob, on_ends: Py<PyAny>, on_lost: Py<PyAny>) -> PyResult<Job> {
+    /// Without a handle, of a job that is closed.
+    fn follow(
+        &self,
+        id: JobId,
+        job: Option<OpenJob>,
+        on_ends: Py<PyAny>,
+        on_lost: Py<PyAny>,
+    ) -> PyResult<Job> {
         let mut threads = self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(threads) = threads.as_mut() else { return Err(closed()) };
         let client = self.shared.client.clone();
-        let dispatch =
-            dispatch::start(threads.runtime.handle(), client, job.clone(), on_ends, on_lost)?;
+        let handle = threads.runtime.handle();
+        let dispatch = dispatch::start(handle, client, id, job.clone(), on_ends, on_lost)?;
         threads.dispatchers.push(dispatch);
-        Ok(Job::new(Arc::clone(&self.shared), job))
+        Ok(Job::new(Arc::clone(&self.shared), id, job))
     }
 }
 
@@ -111,7 +118,7 @@ impl Core {
         let settings = JobSettings { real_data: true, ..JobSettings::default() };
         let options = OpenOptions { name, settings, ..OpenOptions::default() };
         let job = self.shared.wait(py, self.shared.client.open_job(options))?;
-        self.follow(job, on_ends, on_lost)
+        self.follow(job.id(), Some(job), on_ends, on_lost)
     }
 
     /// A handle to a job that is open. The ends of all its tasks come, from the first on.
@@ -123,7 +130,26 @@ impl Core {
         on_lost: Py<PyAny>,
     ) -> PyResult<Job> {
         let job = self.shared.wait(py, self.shared.client.join_job(JobId(job)))?;
-        self.follow(job, on_ends, on_lost)
+        self.follow(job.id(), Some(job), on_ends, on_lost)
+    }
+
+    /// As `join_job`. A job that takes no more tasks is only read.
+    fn attach_job(
+        &self,
+        py: Python<'_>,
+        job: u64,
+        on_ends: Py<PyAny>,
+        on_lost: Py<PyAny>,
+    ) -> PyResult<Job> {
+        let joined = async {
+            match self.shared.client.join_job(JobId(job)).await {
+                Ok(job) => Ok(Some(job)),
+                Err(ClientError::Refused(_)) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        let joined = self.shared.wait(py, joined)?;
+        self.follow(JobId(job), joined, on_ends, on_lost)
     }
 
     /// The local ids and names of all tasks of a job.

@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use client::{Client, ClientError, EndsPosition, OpenJob, TaskEnd};
+use proto::JobId;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use tokio::runtime::Handle;
@@ -14,7 +15,7 @@ type Ends = Result<Vec<TaskEnd>, ClientError>;
 /// One thread, and the tasks that feed it.
 pub(crate) struct Dispatch {
     thread: JoinHandle<()>,
-    feeders: [AbortHandle; 2],
+    feeders: Vec<AbortHandle>,
 }
 
 impl Dispatch {
@@ -33,24 +34,30 @@ impl Dispatch {
 pub(crate) fn start(
     runtime: &Handle,
     client: Client,
-    job: OpenJob,
+    id: JobId,
+    job: Option<OpenJob>,
     on_ends: Py<PyAny>,
     on_lost: Py<PyAny>,
 ) -> std::io::Result<Dispatch> {
     let (sender, queue) = channel();
-    let watch = runtime.spawn(follow(client, job.clone(), sender.clone()));
-    let check = runtime.spawn(check_queue(job, sender));
+    let watch = runtime.spawn(follow(client, id, sender.clone()));
+    let check = job.map(|job| runtime.spawn(check_queue(job, sender)));
     let thread = std::thread::Builder::new().name("starling-ends".to_owned());
     let thread = thread.spawn(move || dispatch(&queue, &on_ends, &on_lost))?;
-    Ok(Dispatch { thread, feeders: [watch.abort_handle(), check.abort_handle()] })
+    let feeders = std::iter::once(watch).chain(check).map(|feeder| feeder.abort_handle());
+    Ok(Dispatch { thread, feeders: feeders.collect() })
 }
 
-async fn follow(client: Client, job: OpenJob, sender: Sender<Ends>) {
-    let mut watch = client.watch_ends(job.id(), EndsPosition::default());
-    drop(job);
+async fn follow(client: Client, job: JobId, sender: Sender<Ends>) {
+    let mut watch = client.watch_ends(job, EndsPosition::default());
     loop {
         match watch.next().await {
-            Ok(None) => return,
+            Ok(None) => {
+                // The ends that have not come are not known any more.
+                let text = format!("job {} has ended", job.0);
+                let _ = sender.send(Err(ClientError::Refused(text)));
+                return;
+            }
             Ok(Some(ends)) => {
                 if sender.send(Ok(ends)).is_err() {
                     return;

@@ -4,8 +4,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use client::{NewTask, OpenJob, Parent, TaskSpec};
-use proto::{LocalId, wire};
+use client::{ClientError, NewTask, OpenJob, Parent, TaskSpec};
+use proto::{JobId, LocalId, wire};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -19,7 +19,9 @@ const CODEC_PICKLE: u32 = 1;
 #[pyclass(frozen)]
 pub(crate) struct Job {
     shared: Arc<Shared>,
-    job: OpenJob,
+    id: JobId,
+    /// `None`: the job is closed.
+    job: Option<OpenJob>,
 }
 
 /// What all calls of one function with the same options have in common.
@@ -45,8 +47,13 @@ pub(crate) struct Options {
 type RuntimeFields = (Vec<String>, Vec<String>, Vec<(String, String)>);
 
 impl Job {
-    pub(crate) fn new(shared: Arc<Shared>, job: OpenJob) -> Self {
-        Self { shared, job }
+    pub(crate) fn new(shared: Arc<Shared>, id: JobId, job: Option<OpenJob>) -> Self {
+        Self { shared, id, job }
+    }
+
+    fn open(&self) -> PyResult<&OpenJob> {
+        let text = || format!("job {} is closed: no call can be added to it", self.id.0);
+        self.job.as_ref().ok_or_else(|| cluster_error(&ClientError::Refused(text())))
     }
 }
 
@@ -54,7 +61,7 @@ impl Job {
 impl Job {
     #[getter]
     fn id(&self) -> u64 {
-        self.job.id().0
+        self.id.0
     }
 
     /// `body` empty: the bytes of the function are in the key-value store.
@@ -115,13 +122,13 @@ impl Job {
             parents: parents.into_iter().map(parent).collect(),
             ..NewTask::default()
         };
-        let local = self.job.append(&spec.spec, task).map_err(|error| cluster_error(&error))?;
+        let local = self.open()?.append(&spec.spec, task).map_err(|error| cluster_error(&error))?;
         Ok(local.0)
     }
 
     /// Waits while too many calls are not stored yet.
     fn room(&self, py: Python<'_>) -> PyResult<()> {
-        let mut room = pin!(self.job.room());
+        let mut room = pin!(self.open()?.room());
         match room.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => result.map_err(|error| cluster_error(&error)),
             Poll::Pending => self.shared.wait(py, room),
@@ -130,12 +137,16 @@ impl Job {
 
     /// Waits until all calls that were added before are stored.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        self.shared.wait(py, self.job.flush())
+        match &self.job {
+            Some(job) => self.shared.wait(py, job.flush()),
+            None => Ok(()),
+        }
     }
 
     /// The results of these calls are not held any longer. Returns at once.
     fn release(&self, locals: Vec<u64>) -> PyResult<()> {
-        let job = self.job.clone();
+        // The close has ended all holds.
+        let Some(job) = self.job.clone() else { return Ok(()) };
         self.shared.handle()?.spawn(async move {
             let locals: Vec<LocalId> = locals.into_iter().map(LocalId).collect();
             // If it fails, the results stay until the job is closed.
@@ -146,7 +157,10 @@ impl Job {
 
     /// No more calls are added.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.shared.wait(py, self.job.close())
+        match &self.job {
+            Some(job) => self.shared.wait(py, job.close()),
+            None => Ok(()),
+        }
     }
 }
 

@@ -444,7 +444,7 @@ class Client:
                 self._futures[local] = future
                 if name not in (_values.PUT_NAME, _reading.READ_NAME):
                     self._attached.append(future)
-            self._job = self._core.join_job(job, self._ended, self._lost_of(0))
+            self._job = self._core.attach_job(job, self._ended, self._lost_of(0))
         except BaseException:
             self._closed = True
             self._core.close()

@@ -142,6 +142,10 @@ class Future(concurrent.futures.Future):
             return self._end.inline
         return self._client._fetch(self, timeout)
 
+    def _is_unread(self):
+        """Whether the result is on the cluster alone."""
+        return self._result is _STORED and self._end.inline is None
+
     def raw(self, timeout=None):
         """The bytes of the result, which are not unpickled. A failed call raises."""
         end = None if timeout is None else time.monotonic() + timeout

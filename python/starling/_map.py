@@ -81,7 +81,7 @@ class as_completed:
             if self._window is not None and len(self._pending) + len(self._ended) >= self._window:
                 return
             try:
-                future = next(self._source)
+                future = checked(next(self._source), "as_completed")
             except StopIteration:
                 self._source = None
                 return
@@ -162,4 +162,11 @@ class as_completed:
 
 def wait(futures, timeout=None, return_when=concurrent.futures.ALL_COMPLETED):
     """As `concurrent.futures.wait`."""
-    return concurrent.futures.wait(list(futures), timeout, return_when)
+    futures = [checked(future, "wait") for future in futures]
+    return concurrent.futures.wait(futures, timeout, return_when)
+
+
+def checked(future, name):
+    if not isinstance(future, concurrent.futures.Future):
+        raise TypeError("%s takes futures, not %r" % (name, future))
+    return future

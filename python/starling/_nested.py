@@ -115,6 +115,8 @@ class Core:
     def join_job(self, job, on_ends, on_lost):
         raise ClusterError("a call cannot attach to a job; attach where the job was submitted")
 
+    attach_job = join_job
+
     def tasks(self, job):
         return self.join_job(job, None, None)
 

@@ -50,7 +50,10 @@ class Options:
         if "memory" in options:
             options["memory"] = size_bytes(options["memory"])
         if "time_limit" in options:
-            options["time_limit"] = duration_ns(options["time_limit"])
+            given = options["time_limit"]
+            options["time_limit"] = 0 if given is None else duration_ns(given)
+            if given is not None and options["time_limit"] == 0:
+                raise ValueError("time_limit is longer than 0, not %r; None is no limit" % (given,))
         priority = options.get("priority", 0)
         if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) >= 1 << 31:
             raise ValueError("priority is a whole number of 32 bits, not %r" % (priority,))

@@ -1,5 +1,6 @@
 """Reads results: from their node, from one with a copy, or after they were made again."""
 
+import threading
 import time
 
 from ._errors import ClientClosed, ClusterError, ResultLost
@@ -11,6 +12,12 @@ READ_NAME = "<read>"
 TRIES_MAX = 3
 # Between the questions of a callback, which must not wait for ends.
 PAUSE, PAUSE_MAX = 0.005, 0.2
+# Meanwhile no other end comes.
+CALLBACK_SECONDS_MAX = 60
+READERS_MAX = 4096
+
+# `futures`: those that are read in this thread.
+_gathering = threading.local()
 
 
 def fetch(client, future, timeout=None):
@@ -28,7 +35,8 @@ def fetch(client, future, timeout=None):
         text = "the result of task %s: %s" % (future.task, first)
         if str(error) and str(error) != str(first):
             text += "; %s" % error
-        raise type(error)(text) from first
+        is_lost = isinstance(first, ResultLost) or isinstance(error, ResultLost)
+        raise (ResultLost if is_lost else ClusterError)(text) from first
 
 
 def _elsewhere(client, future, until):
@@ -55,7 +63,8 @@ def _of_holders(client, future, first):
         return None
     attempt, nodes = found
     for node in (*first, *(node for node in nodes if node not in first)):
-        if (attempt, node) == (end.attempt, end.node):
+        if not first and (attempt, node) == (end.attempt, end.node):
+            # It was asked before.
             continue
         try:
             data = client._core.fetch(number, local, attempt, node)
@@ -96,22 +105,48 @@ def _made_again(client, future, until):
 
 
 def _reader(client, future):
+    """A task that reads the result; one more for each result of its node that is read next."""
     spec = client._job.reader(READ_NAME)
     reader = client._append(spec, b"", (future,), READ_NAME)
+    for other in getattr(_gathering, "futures", ())[:READERS_MAX]:
+        if other is not future and other._client is client and _is_beside(other, future):
+            other._reader = client._append(spec, b"", (other,), READ_NAME)
     client._job.flush()
     return reader
+
+
+def _is_beside(other, future):
+    is_same = other._is_unread() and other._end.node == future._end.node
+    return is_same and other._reader is None
+
+
+class Gathering:
+    """Inside of it all these futures are read: what is lost of them is made again at once."""
+
+    def __init__(self, futures):
+        self.futures = [future for future in futures if isinstance(future, Future)]
+
+    def __enter__(self):
+        self.outer = getattr(_gathering, "futures", ())
+        _gathering.futures = self.futures
+
+    def __exit__(self, *_):
+        _gathering.futures = self.outer
 
 
 def _asked(client, reader, until):
     """In a callback, where ends do not come: asks until the reader has ended."""
     if client._pump is not None:
         raise ResultLost("a callback in a call cannot wait until it is made again")
-    pause = PAUSE
+    pause, last = PAUSE, time.monotonic() + CALLBACK_SECONDS_MAX
     while True:
         ended = client._core.ended(client._number, reader._local)
         if ended is not None:
             return ended
         if until is not None and time.monotonic() > until:
             raise TimeoutError()
+        if time.monotonic() > last:
+            text = "it is not made again after %d s, and a callback waits no longer; read it later"
+            raise ResultLost(text % CALLBACK_SECONDS_MAX)
         time.sleep(pause)
         pause = min(2 * pause, PAUSE_MAX)

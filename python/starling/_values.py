@@ -2,7 +2,7 @@
 
 import functools
 
-from . import _pickling
+from . import _pickling, _reading
 from ._errors import TooLarge
 from ._future import Future
 from ._options import Options
@@ -103,14 +103,30 @@ def _size(pair):
 
 
 def gather(futures):
+    found = []
+    _flat(futures, found)
+    with _reading.Gathering(found):
+        return _gathered(futures)
+
+
+def _flat(part, found):
+    """The futures in a structure, but those of iterators."""
+    if isinstance(part, Future):
+        found.append(part)
+    elif isinstance(part, (list, tuple, set, frozenset, dict)):
+        for each in part.values() if isinstance(part, dict) else part:
+            _flat(each, found)
+
+
+def _gathered(futures):
     if isinstance(futures, Future):
         return futures.result()
     if isinstance(futures, dict):
-        return {key: gather(part) for key, part in futures.items()}
+        return {key: _gathered(part) for key, part in futures.items()}
     if isinstance(futures, tuple) and hasattr(futures, "_fields"):
-        return type(futures)(*(gather(part) for part in futures))
+        return type(futures)(*(_gathered(part) for part in futures))
     if isinstance(futures, (list, tuple, set, frozenset)):
-        return type(futures)(gather(part) for part in futures)
+        return type(futures)(_gathered(part) for part in futures)
     if hasattr(futures, "__next__") or type(futures).__name__ == "Map":
-        return [gather(part) for part in futures]
+        return [_gathered(part) for part in futures]
     return futures

@@ -57,6 +57,10 @@ class Core:
         on_ends([(local, *end[:-1], None) for local, end in list(found.whole_ends.items())])
         return found
 
+    def attach_job(self, job, on_ends, on_lost):
+        found = self.join_job(job, on_ends, on_lost)
+        return ClosedJob(found) if found.is_closed else found
+
     def kv_insert(self, key, value):
         assert len(value) <= 8 << 20
         self.kv[bytes(key)] = bytes(value)
@@ -121,6 +125,7 @@ class Job:
     def __init__(self, core, number, on_ends):
         self.core, self.id, self.on_ends = core, number, on_ends
         self.queue = queue.Queue()
+        self.is_closed = False
         self.next = 0
         self.ends = {}
         self.all = []
@@ -164,6 +169,7 @@ class Job:
         self.core.released += locals
 
     def close(self):
+        self.is_closed = True
         self.queue.put(None)
 
     def cancel(self, locals):
@@ -220,3 +226,23 @@ class Job:
         self.core.objects[local] = data
         is_inline = self.core.is_inline and len(data) <= 4096
         return 1, 0, "", len(data), 0, data if is_inline else None
+
+
+class ClosedJob:
+    """A job that takes no more calls."""
+
+    def __init__(self, job):
+        self.job, self.id, self.flush = job, job.id, job.flush
+        self.spec, self.reader = job.spec, job.reader
+
+    def room(self):
+        raise ClusterError("job %d is closed: no call can be added to it" % self.id)
+
+    def append(self, spec, payload, edges):
+        self.room()
+
+    def release(self, locals):
+        pass
+
+    def close(self):
+        pass

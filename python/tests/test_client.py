@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import unittest
+import unittest.mock
 
 from . import node  # noqa: F401 (it sets the path)
 from .fake_core import Core, Gate
@@ -297,6 +298,37 @@ class Calls(unittest.TestCase):
         self.assertEqual(len(future.result(10)), 100_000)
         self.assertEqual(self.client._core.places[future._local], (2, 1))
 
+    def test_a_node_that_is_back_is_asked_again(self):
+        future = self.client.submit(lambda: bytes(100_000))
+        concurrent.futures.wait([future], 10)
+        fetch, asked = self.client._core.fetch, []
+
+        def down_once(*where):
+            asked.append(where)
+            if len(asked) == 1:
+                raise starling.ClusterError("node n0 is down")
+            return fetch(*where)
+
+        self.client._core.fetch = down_once
+        self.assertEqual(len(future.result(10)), 100_000)
+        # A reader ran there meanwhile.
+        self.assertEqual(asked, [(1, future._local, 1, 0)] * 2)
+
+    def test_what_is_gathered_is_made_again_together(self):
+        futures = [self.lost() for _ in range(3)] + [self.client.submit(add, 1)]
+        read = []
+        append = self.client._job.append
+
+        def seen(spec, data, edges):
+            read.append(edges)
+            return append(spec, data, edges)
+
+        self.client._job.append = seen
+        found = starling.gather({"all": futures[:2], "last": futures[2:]})
+        self.assertEqual([len(data) for data in found["all"]], [100_000] * 2)
+        self.assertEqual((len(found["last"][0]), found["last"][1]), (100_000, 2))
+        self.assertEqual(read, [[(future._local, 0)] for future in futures[:3]])
+
     def test_a_callback_may_read_a_lost_result(self):
         core, found = self.client._core, []
         future = self.lost()
@@ -316,6 +348,24 @@ class Calls(unittest.TestCase):
                 break
             time.sleep(0.01)
         self.assertEqual(found, [100_000])
+
+    def test_a_callback_waits_for_a_lost_result_within_limits(self):
+        future, found = self.lost(), []
+        self.client._core.ended = lambda job, local: None
+
+        def read(_):
+            try:
+                future.result()
+            except starling.ResultLost as error:
+                found.append(str(error))
+
+        with unittest.mock.patch.object(starling._reading, "CALLBACK_SECONDS_MAX", 0):
+            self.client.submit(add, 2).add_done_callback(read)
+            for _ in range(1000):
+                if found:
+                    break
+                time.sleep(0.01)
+        self.assertRegex(found[0], "a callback waits no longer")
 
     def test_a_read_task_is_no_call_of_a_job(self):
         self.lost().result(10)
@@ -405,6 +455,17 @@ class Calls(unittest.TestCase):
             self.assertLess(len(str(caught.exception)), 1000)
         with self.assertRaisesRegex(starling.CannotPickle, r"at args\[1\] \(a list\)"):
             self.client.submit(len, 1, deep)
+
+    def test_waits_take_futures_alone(self):
+        for waits in (starling.wait, starling.as_completed):
+            with self.assertRaisesRegex(TypeError, "takes futures, not 1"):
+                waits([1, 2])
+
+    def test_no_time_limit(self):
+        self.assertEqual(Options().changed({"time_limit": None}).time_limit, 0)
+        for given in (0, "0", 0.0):
+            with self.assertRaisesRegex(ValueError, "None is no limit"):
+                self.client.options(time_limit=given)
 
     def test_explain(self):
         self.assertIn("fake core", self.client.submit(add, 1).explain())

@@ -65,6 +65,26 @@ class Closing(unittest.TestCase):
         self.assertEqual(found[3].result(10), bytes(1))
         self.assertEqual(after.result(10), 1)
 
+    def test_a_closed_job_is_read(self):
+        core = Core()
+        first = starling.Client(name="test", _core=core)
+        done, lost = first.submit(add, 1), first.submit(lambda: bytes(10_000))
+        failed = first.submit(add, None)
+        concurrent.futures.wait([done, lost, failed], 10)
+        first.close()
+        core.lose(lost._local)
+        second = starling.Client(name="test", _core=core)
+        second._attach(1)
+        self.addCleanup(second.close)
+        found = second.futures()
+        self.assertEqual(found[0].result(10), 2)
+        with self.assertRaises(starling.RemoteError):
+            found[2].result(10)
+        with self.assertRaisesRegex(starling.ResultLost, "no object.*job 1 is closed"):
+            found[1].result(10)
+        with self.assertRaisesRegex(starling.ClusterError, "closed: no call can be added"):
+            second.submit(add, 1)
+
     def test_names_of_tasks(self):
         core = Core()
         first = starling.Client(name="test", _core=core)

@@ -192,6 +192,21 @@ class Clusters(unittest.TestCase):
                 self.assertIsNone(found[2].result(WAIT))
                 self.assertEqual(second.submit(len, found[1]).result(WAIT), 100_000)
 
+    def test_a_closed_job_is_read(self):
+        with starling.LocalCluster(nodes=2, slots=2) as cluster:
+            first = cluster.client()
+            first.submit(load, 3).result(WAIT)
+            first.submit(int, "x").exception(WAIT)
+            first.submit(lambda: time.sleep(1) or 5)
+            first.close()
+            with starling.attach(first.job, cluster.dir) as second:
+                found = second.futures()
+                self.assertEqual(found[0].result(WAIT), [0, 1, 2])
+                self.assertIsInstance(found[1].exception(WAIT), ValueError)
+                self.assertEqual(found[2].result(WAIT), 5)
+                with self.assertRaisesRegex(starling.ClusterError, "is closed: no call"):
+                    second.submit(load, 1)
+
     def test_the_order_of_attached_futures_is_that_of_submission(self):
         with starling.LocalCluster(nodes=2, slots=2) as cluster:
             first = cluster.client()

@@ -184,6 +184,7 @@ class Shape(unittest.TestCase):
                 raise starling.ResultLost("no object")
 
             core.fetch = fetch
+            core.ended = lambda job, local: (False, 0, "its record has left memory")
             batches = exe.batched([kept, exe.submit(add, 2)], n=2)
             self.assertRaises(starling.ResultLost, batches[0].result, WAIT)
 

@@ -113,6 +113,19 @@ class Python(unittest.TestCase):
         error = pickle.loads(result.values[1][3])
         self.assertEqual((type(error), error.args), (KeyError, ("where",)))
 
+    def test_the_frames_of_each_exception_are_a_traceback(self):
+        def fail(letter, length):
+            raise ValueError(letter * length)
+
+        for args in (("x", 5_000_000), ("\u00e9", 100_000)):
+            frames = self.worker.run(fail, node.python_args(*args)).error["frames"]
+            self.assertTrue(frames.startswith("Traceback (most recent call last):\n"), frames[:99])
+            self.assertIn("in fail", frames)
+            self.assertLess(len(frames), 32 << 10)
+        # No frame of the function: its arguments are wrong.
+        frames = self.worker.run(fail).error["frames"]
+        self.assertRegex(frames, r"^Traceback .*:\nTypeError: .*missing 2 required")
+
     def test_an_exception_that_cannot_be_unpickled_is_only_text(self):
         def fail():
             raise TwoArguments("first", "second")

@@ -34,7 +34,7 @@ class Core(fake_core.Core):
 class Job(fake_core.Job):
     def __init__(self, core, number, on_ends):
         self.core, self.id, self.on_ends = core, number, on_ends
-        self.next, self.lock = 0, threading.RLock()
+        self.next, self.lock, self.is_closed = 0, threading.RLock(), False
         self.ends, self.whole_ends, self.all, self.payloads = {}, {}, [], []
         self.tasks, self.readers, self.texts = {}, {}, {}
         self.at_work, self.cancelled, self.unstored = {}, set(), set()

@@ -11,14 +11,20 @@ FRAMES_MAX = 24 << 10
 
 
 def error_value(kind, text, frames="", **more):
-    fields = {"type": kind, "text": text[:TEXT_MAX], "frames": frames[-FRAMES_MAX:]}
+    fields = {"type": kind, "text": text[:TEXT_MAX], "frames": cut(frames, FRAMES_MAX)}
     fields.update(more)
     data = json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
     if len(data) > wire.INLINE_MAX:
         # Characters of several bytes.
-        fields.update(text=text[:4000], frames=frames[-4000:])
+        fields.update(text=text[:4000], frames=cut(frames, 4000))
         data = json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
     return wire.value(wire.INLINE, wire.JSON, 0, data)
+
+
+def cut(text, most):
+    """A text without its middle, if it is too long. A traceback keeps its first frames and its end."""
+    half = most // 2
+    return text if len(text) <= most else "%s\n[...]\n%s" % (text[:half], text[-half:])
 
 
 def name_of(error):
@@ -41,6 +47,9 @@ def raised_values(error, skip):
         trace = trace.tb_next if trace is not None else None
     try:
         frames = "".join(traceback.format_exception(type(error), error, trace))
+        if trace is None and error.__cause__ is None and error.__context__ is None:
+            # The call itself has failed, as with wrong arguments: there is no frame of the function.
+            frames = "Traceback (most recent call last):\n%s" % frames
     except Exception:
         frames = "%s: %s\n" % (name_of(error), text_of(error))
     found = [error_value(name_of(error), text_of(error), frames)]
