@@ -381,11 +381,12 @@ mod tests {
                 found.push(record.meta.job);
                 Ok(())
             };
-            each(root.path(), &text.parse().unwrap(), see).map(|()| found)
+            each(root.path(), &text.parse().unwrap(), see).map(|exit| (exit, found))
         };
-        assert_eq!(jobs("all").unwrap(), ["1", "7"]);
-        assert_eq!(jobs("last").unwrap(), ["7"]);
-        assert_eq!(jobs("1").unwrap(), ["1"]);
+        let names = |text: &str| jobs(text).unwrap().1;
+        assert_eq!(names("all"), ["1", "7"]);
+        assert_eq!(names("last"), ["7"]);
+        assert_eq!(names("1"), ["1"]);
         assert!(jobs("3").unwrap_err().message.contains("no record of such a job"));
         let found = tasks(root.path(), &Selector::Last, None).unwrap();
         assert_eq!(found.len(), 2);
@@ -397,6 +398,8 @@ mod tests {
         assert!(
             tasks(root.path(), &Selector::All, None).unwrap_err().message.contains("2 records")
         );
+        fs::write(root.path().join("2025.srr"), "a cut one").unwrap();
+        assert_eq!(jobs("all").unwrap(), (Exit::Refused, vec!["1".to_owned(), "7".to_owned()]));
         let other = root.path().join("other");
         let nothing = each(&other, &Selector::All, |_, _| Ok(())).unwrap_err();
         assert!(nothing.message.contains("no run record"));
