@@ -103,7 +103,7 @@ fn nodes_come_for_tasks_and_leave_when_they_are_idle() {
     assert!(refused.stderr.contains("keepers"), "{}", refused.stderr);
     site.starling(&[&QUEUE[..], &["2"]].concat()).ok();
     let wide = site.starling(&["submit", "--cpus", "3", "--", "true"]).expect_code(4);
-    assert!(wide.stderr.contains("keepers"), "no node of the queue is that wide: {}", wide.stderr);
+    assert!(wide.stderr.contains("queue quick: its nodes offer cpus=2"), "{}", wide.stderr);
     site.starling(&["submit", "--cpus", "1", "--array", "1-50", "--wait", "--", "true"]).ok();
     let first = site.intents("quick").remove(0);
     assert_eq!((&first["phase"], &first["cpus"]), (&"running".into(), &2.into()), "{first}");
@@ -115,6 +115,8 @@ fn nodes_come_for_tasks_and_leave_when_they_are_idle() {
     let text = site.starling(&["alloc", "info", "quick"]).ok().stdout;
     assert!(text.contains("1: ended, 1 node, batch job 1.fake: completed"), "{text}");
     assert!(site.starling(&["alloc", "log", "quick", "1"]).ok().stderr.is_empty());
+    let unknown = site.starling(&["alloc", "log", "quick", "700"]).expect_code(4).stderr;
+    assert!(unknown.contains("no allocation 700"), "{unknown}");
     let list = site.json(&["alloc", "list"]);
     assert_eq!(list["queues"][0]["state"], "active", "{list}");
     site.starling(&["alloc", "remove", "quick"]).ok();
@@ -216,6 +218,11 @@ fn wrong_queues_are_named() {
     site.starling(&["alloc", "add", "pbs", "--cpus", "2"]).ok();
     wrong(&["alloc", "add", "pbs", "--name", "pbs"], 4, "there is a queue 'pbs' already");
     wrong(&["alloc", "log", "pbs"], 4, "has had no allocation yet");
-    wrong(&["submit", "--gpus", "1", "--", "true"], 4, "keepers");
+    wrong(&["submit", "--gpus", "1", "--", "true"], 4, "queue pbs: its nodes offer cpus=2");
+    wrong(&["submit", "--label", "nolabel", "--", "true"], 4, "the node lacks the label nolabel");
+    site.starling(&["alloc", "pause", "pbs"]).ok();
+    site.starling(&["submit", "--", "true"]).ok();
+    let explained = site.starling(&["task", "explain", "last"]).ok().stdout;
+    assert!(explained.contains("queue pbs is paused: 'starling alloc resume pbs'"), "{explained}");
     site.down();
 }

@@ -94,5 +94,12 @@ fn memory_is_kept() {
     let eats = "x=$(head -c 200000000 /dev/zero | tr '\\0' x); sleep 20; echo ${#x}";
     let failed = run(&instance, &["--memory", "32MiB"], eats).expect_code(1);
     assert!(failed.stderr.contains("MiB of 32 MiB asked"), "{}", failed.stderr);
+    let list = instance.json(&["task", "list", "last"]);
+    let peak_bytes = list["tasks"][0]["max_rss_bytes"].as_u64().expect("a command ran");
+    assert!(peak_bytes > 32 << 20 && list["tasks"][0]["cpu_s"].as_f64() > Some(0.0), "{list}");
+    // In a process group of its own.
+    let apart = format!("setsid sh -c '{}' & wait", eats.replace('\'', "'\\''"));
+    let failed = run(&instance, &["--memory", "32MiB"], &apart).expect_code(1);
+    assert!(failed.stderr.contains("MiB of 32 MiB asked"), "{}", failed.stderr);
     instance.down();
 }
