@@ -17,7 +17,7 @@ fn a_command_prints_and_ends() {
     assert_eq!(bench.stdout(1), "out\n");
     assert_eq!(bench.printed(1, true), "err\n");
     assert_eq!(outcome.captured, Captured { stdout_bytes: 4, stderr_bytes: 4 });
-    assert!(outcome.used.max_rss_kib > 0, "{outcome:?}");
+    assert!(outcome.used.max_rss_kib > 0, "{:?}", outcome.used);
     bench.no_more_outcomes();
     assert_eq!(bench.executor.running(), 0);
 }
