@@ -103,7 +103,7 @@ fn nodes_come_for_tasks_and_leave_when_they_are_idle() {
     assert!(refused.stderr.contains("keepers"), "{}", refused.stderr);
     site.starling(&[&QUEUE[..], &["2"]].concat()).ok();
     let wide = site.starling(&["submit", "--cpus", "3", "--", "true"]).expect_code(4);
-    assert!(wide.stderr.contains("keepers"), "no node of the queue is that wide: {}", wide.stderr);
+    assert!(wide.stderr.contains("no node and no queue"), "{}", wide.stderr);
     site.starling(&["submit", "--cpus", "1", "--array", "1-50", "--wait", "--", "true"]).ok();
     let first = site.intents("quick").remove(0);
     assert_eq!((&first["phase"], &first["cpus"]), (&"running".into(), &2.into()), "{first}");
@@ -216,6 +216,6 @@ fn wrong_queues_are_named() {
     site.starling(&["alloc", "add", "pbs", "--cpus", "2"]).ok();
     wrong(&["alloc", "add", "pbs", "--name", "pbs"], 4, "there is a queue 'pbs' already");
     wrong(&["alloc", "log", "pbs"], 4, "has had no allocation yet");
-    wrong(&["submit", "--gpus", "1", "--", "true"], 4, "keepers");
+    wrong(&["submit", "--gpus", "1", "--", "true"], 4, "the node has no gpus");
     site.down();
 }
