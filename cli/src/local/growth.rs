@@ -1,7 +1,6 @@
 //! `starling up` with another number of nodes than an instance has: selects the nodes to start, and
 //! reports the effects of the missing ones.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use client::{Client, ClientOptions, Instance};
@@ -11,9 +10,6 @@ use proto::wire::{self, MemberPhase};
 use verb::Context;
 use verb::errors::Failure;
 use verb::units::number_of;
-
-use crate::cluster::node::removal::take_out;
-use crate::local::later_nodes;
 
 /// The time for the running nodes to declare the missing ones failed.
 const LOSS_TIMEOUT: Duration = Duration::from_secs(20);
@@ -29,8 +25,6 @@ pub(crate) struct Launch {
     pub(crate) new: u32,
     /// Nodes of the instance that do not run.
     pub(crate) away: Vec<u32>,
-    /// Nodes that joined here later and have lost their directories. New nodes replace them.
-    pub(crate) lost: Vec<u32>,
 }
 
 impl Launch {
@@ -43,13 +37,9 @@ impl Launch {
         is_running: impl Fn(&u32) -> bool,
         replicas: u32,
     ) -> Result<Self, Failure> {
-        let there = daemon::instance::Instance::open(instance.dir())?;
-        let known = there.startable(first);
+        let known = daemon::instance::Instance::open(instance.dir())?.startable(first);
         let known: Vec<u32> = known.into_iter().map(|node| node.0).collect();
-        let lost = later_nodes::noted(instance.dir()).into_iter();
-        let is_lost = |node: &u32| !known.contains(node) && there.is_listed(NodeId(*node));
-        let mut lost: Vec<u32> = lost.filter(is_lost).collect();
-        let wanted = wanted.map_or(known.len() + lost.len(), |wanted| wanted as usize);
+        let wanted = wanted.map_or(known.len(), |wanted| wanted as usize);
         let dir = instance.dir().display();
         if replicas <= 1 && wanted != known.len() {
             let nodes = number_of(known.len() as u64, "node");
@@ -71,9 +61,7 @@ impl Launch {
         nodes.extend(rest);
         nodes.sort_unstable();
         let new = wanted.saturating_sub(known.len()) as u32;
-        // A smaller cluster was asked for: nothing takes the places of the others.
-        lost.truncate(new as usize);
-        Ok(Self { nodes, new, away, lost })
+        Ok(Self { nodes, new, away })
     }
 }
 
@@ -112,7 +100,7 @@ impl AwaitedNodes {
 
     /// For people: the state of the nodes that were not started.
     pub(crate) fn lines(&self, launch: &Launch) -> Vec<String> {
-        let Launch { away, nodes, new, .. } = launch;
+        let Launch { away, nodes, new } = launch;
         if away.is_empty() {
             return Vec::new();
         }
@@ -160,84 +148,8 @@ impl AwaitedNodes {
     }
 }
 
-/// What became of later nodes that have lost their directories.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Replaced {
-    /// Removed nodes: new ones have taken their places.
-    pub(crate) nodes: Vec<u32>,
-    /// For people: the nodes that stay members, the reason, and what to do.
-    pub(crate) stay: Vec<String>,
-}
-
-impl Replaced {
-    /// `dir`: the instance directory. `waits`: what waits for these nodes. `None`: nothing keeps
-    /// them from being replaced.
-    pub(crate) fn refused(dir: &Path, lost: &[u32], waits: &AwaitedNodes) -> Option<Self> {
-        let (have, dir) = (if lost.len() == 1 { "has" } else { "have" }, dir.display());
-        let cure = format!(
-            "put {} back into {dir}/nodes and run 'starling up' again",
-            if lost.len() == 1 { "the directory" } else { "the directories" }
-        );
-        let text = if !waits.voters.is_empty() {
-            format!(
-                "warning: {} {have} lost the state directory, and without the vote in it no \
-                 majority agrees on the map: nothing can be replaced; {cure}, or make a new \
-                 cluster in another --dir",
-                named(&waits.voters)
-            )
-        } else if !waits.nodes.is_empty() {
-            let held = number_of(waits.partitions as u64, "partition");
-            format!(
-                "warning: {} {have} lost the state directory, with the only copies of {held}: \
-                 jobs and keys in them are lost, and tasks that need them wait; {cure}, or make a \
-                 new cluster in another --dir",
-                named(&waits.nodes)
-            )
-        } else {
-            return None;
-        };
-        Some(Self { nodes: Vec::new(), stay: vec![text] })
-    }
-
-    pub(crate) fn lines(&self) -> Vec<String> {
-        let mut lines = self.stay.clone();
-        if !self.nodes.is_empty() {
-            let (have, their) =
-                if self.nodes.len() == 1 { ("has", "its") } else { ("have", "their") };
-            lines.push(format!(
-                "{} {have} lost the state directory and {have} been removed: new nodes take {their} \
-                 place, and other nodes had copies of what was there",
-                named(&self.nodes)
-            ));
-        }
-        lines
-    }
-}
-
-/// Removes nodes that have lost their directories, after new ones have joined.
-pub(crate) async fn remove_lost(context: &Context, lost: &[u32]) -> Result<Replaced, Failure> {
-    if lost.is_empty() {
-        return Ok(Replaced::default());
-    }
-    let client = Client::connect_with(&context.dir()?, ClientOptions::default()).await?;
-    let mut replaced = Replaced::default();
-    let deadline = tokio::time::Instant::now() + LOSS_TIMEOUT;
-    for &node in lost {
-        match take_out(&client, NodeId(node), deadline).await {
-            Ok(()) => replaced.nodes.push(node),
-            Err(failure) => replaced.stay.push(format!(
-                "warning: n{node} has lost the state directory and is still a member: {}; \
-                 'starling node remove n{node}' removes it",
-                failure.message
-            )),
-        }
-    }
-    Ok(replaced)
-}
-
-/// Explains missing answers of nodes, some of which have lost their state. `away`: the nodes that
-/// were not started.
-pub(crate) fn explain(failure: Failure, dir: &Path, lost: &[u32], launch: &Launch) -> Failure {
+/// Explains missing answers of nodes, some of which have lost their state.
+pub(crate) fn explain(failure: Failure, lost: &[u32]) -> Failure {
     if lost.is_empty() {
         return failure;
     }
@@ -247,19 +159,7 @@ pub(crate) fn explain(failure: Failure, dir: &Path, lost: &[u32], launch: &Launc
         named(lost),
         failure.message
     );
-    let hint = match launch.away.is_empty() {
-        false => {
-            let all = launch.nodes.len() + launch.away.len();
-            format!("'starling up --nodes {all}' starts the others too, which may have the map")
-        }
-        true => format!(
-            "put the directory back into {}/nodes and run 'starling up' again; without it the \
-             jobs and results of this cluster are lost, and 'starling up --dir OTHER' makes a new \
-             one",
-            dir.display()
-        ),
-    };
-    Failure::lost(text).hint(hint)
+    Failure::lost(text).hint("start more nodes ('starling up'), or put the directory back")
 }
 
 fn named(nodes: &[u32]) -> String {
@@ -317,7 +217,6 @@ mod tests {
             nodes: nodes.to_vec(),
             new,
             away: away.to_vec(),
-            lost: Vec::new(),
         };
         assert_eq!(of(None, &[], 2).unwrap(), launch(&[0, 2, 3, 5], 0, &[]));
         assert_eq!(of(Some(6), &[], 2).unwrap(), launch(&[0, 2, 3, 5], 2, &[]));
@@ -327,50 +226,6 @@ mod tests {
         assert!(error.message.contains("2 nodes of"), "{error:?}");
         assert!(of(Some(2), &[], 1).is_err());
         assert!(of(None, &[], 1).is_ok());
-    }
-
-    #[test]
-    fn a_later_node_without_its_directory_is_lost_and_one_that_has_left_is_not() {
-        let (dir, there) = instance(&[3], &[]);
-        let members = r#"{"format": 1, "epoch": 9, "voters": [0], "left": [5], "members": [
-            {"node": 0, "incarnation": 1, "address": ""},
-            {"node": 1, "incarnation": 1, "address": ""},
-            {"node": 3, "incarnation": 1, "address": ""},
-            {"node": 4, "incarnation": 1, "address": ""},
-            {"node": 6, "incarnation": 1, "address": ""}]}"#;
-        std::fs::write(dir.path().join("members.json"), members).unwrap();
-        // Node 6 joined from another directory.
-        later_nodes::note(dir.path(), [3, 4, 5], |_| false).unwrap();
-        let of = |wanted| Launch::of(&there, 2, wanted, |_| false, 2).unwrap();
-        let launch = |new, lost: &[u32]| Launch {
-            nodes: vec![0, 1, 3],
-            new,
-            away: Vec::new(),
-            lost: lost.to_vec(),
-        };
-        assert_eq!(of(None), launch(1, &[4]));
-        assert_eq!(of(Some(5)), launch(2, &[4]));
-        assert_eq!(of(Some(3)), launch(0, &[]));
-    }
-
-    #[test]
-    fn what_is_lost_with_a_directory_is_named() {
-        let calm = AwaitedNodes::default();
-        assert_eq!(Replaced::refused(Path::new("D"), &[2], &calm), None);
-        let only = AwaitedNodes { nodes: vec![2], partitions: 3, ..AwaitedNodes::default() };
-        let lines = Replaced::refused(Path::new("D"), &[2], &only).unwrap().lines();
-        assert!(lines[0].contains("n2 has lost the state directory, with the only"), "{lines:?}");
-        assert!(lines[0].contains("3 partitions") && lines[0].contains("D/nodes"), "{lines:?}");
-        let torn = AwaitedNodes { voters: vec![2], ..AwaitedNodes::default() };
-        let lines = Replaced::refused(Path::new("D"), &[2], &torn).unwrap().lines();
-        assert!(lines[0].contains("no majority"), "{lines:?}");
-        let failure = || Failure::lost("no answer");
-        let launch = Launch { nodes: vec![0], ..Launch::default() };
-        let hint = explain(failure(), Path::new("D"), &[0], &launch).hint.unwrap();
-        assert!(hint.contains("D/nodes"), "the command that failed is no remedy: {hint}");
-        let launch = Launch { nodes: vec![0], away: vec![1], ..Launch::default() };
-        let hint = explain(failure(), Path::new("D"), &[0], &launch).hint.unwrap();
-        assert!(hint.contains("up --nodes 2"), "{hint}");
     }
 
     #[test]
@@ -388,7 +243,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_named_with_its_cure() {
-        let launch = Launch { nodes: vec![0, 1], away: vec![2, 3], ..Launch::default() };
+        let launch = Launch { nodes: vec![0, 1], new: 0, away: vec![2, 3] };
         let waiting = AwaitedNodes { nodes: vec![2, 3], partitions: 7, ..AwaitedNodes::default() };
         let lines = waiting.lines(&launch);
         assert!(

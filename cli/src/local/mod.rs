@@ -6,7 +6,6 @@ pub(crate) mod example;
 mod growth;
 mod hardware;
 mod instance;
-mod later_nodes;
 mod launch_context;
 mod lists;
 mod member_slots;

@@ -44,41 +44,30 @@ fn accepted(path: &Path) -> Result<Option<BTreeMap<String, String>>, Failure> {
 }
 
 fn read(path: &Path) -> Result<Option<BTreeMap<String, String>>, Failure> {
-    let Some(text) = read_small(path)? else { return Ok(None) };
-    serde_json::from_slice(&text).map(Some).map_err(|error| {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Failure::file(path, &error)),
+    };
+    let values = serde_json::from_reader(file.take(BYTES_MAX));
+    values.map(Some).map_err(|error| {
         Failure::refused(format!("{}: {error}", path.display()))
             .hint("remove the file, and give the flags of the first 'up' again")
     })
 }
 
-/// The content of a file of `up`, if there is one.
-pub(crate) fn read_small(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
-    let mut text = Vec::new();
-    match File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut text)) {
-        Ok(_) => Ok(Some(text)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failure::file(path, &error)),
-    }
-}
-
-/// Stores the settings of the nodes.
+/// Stores the settings of the nodes. Another `up` sees the old file or the new one.
 pub(crate) fn write(dir: &Path, plan: &ClusterPlan) -> Result<(), Failure> {
+    let path = dir.join(FILE);
+    let temporary = dir.join(format!(".{FILE}.{}", std::process::id()));
     let text = serde_json::to_string(&values(plan)).expect("strings always serialise");
-    replace(dir, FILE, text.as_bytes())
-}
-
-/// Replaces a file of `up` in the instance directory. Another `up` sees the old file or the new
-/// one.
-pub(crate) fn replace(dir: &Path, name: &str, text: &[u8]) -> Result<(), Failure> {
-    let path = dir.join(name);
-    let temporary = dir.join(format!(".{name}.{}", std::process::id()));
     let written = OpenOptions::new()
         .create(true)
         .truncate(true)
         .write(true)
         .mode(0o600)
         .open(&temporary)
-        .and_then(|mut file| file.write_all(text).and_then(|()| file.sync_all()))
+        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
         .and_then(|()| std::fs::rename(&temporary, &path));
     written.map_err(|error| Failure::file(&path, &error))
 }

@@ -17,8 +17,7 @@ use verb::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
 use verb::units::number_of;
 
 use crate::local::differing::{Differing, Running};
-use crate::local::growth::{self, AwaitedNodes, Launch, Replaced};
-use crate::local::later_nodes;
+use crate::local::growth::{self, AwaitedNodes, Launch};
 use crate::local::member_slots::MemberSlots;
 use crate::local::remote_nodes::{self, RemoteNode};
 use crate::local::saved_settings;
@@ -55,10 +54,6 @@ struct Up {
     waiting_partitions: usize,
     /// Of these, the voters, if without them there is no majority.
     votes_missing: Vec<u32>,
-    /// Nodes that had lost their directories. New nodes have taken their places.
-    replaced: Vec<u32>,
-    /// The same, but they are still members.
-    lost: Vec<u32>,
 }
 
 /// A node that loses its store may take this long to end.
@@ -133,8 +128,7 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     let plans =
         missing.iter().map(|&node| (node, ClusterPlan { slots: slots_of(node), ..plan.clone() }));
     let plans: Vec<(u32, ClusterPlan)> = plans.collect();
-    let (joined, waiting, replaced) = verb::block_on(start(context, &dir, &plan, &launch, &plans))?;
-    note_later(&dir, plan.nodes, &launch, &joined)?;
+    let (joined, waiting) = verb::block_on(start(context, &dir, &plan, &launch, &plans))?;
     let differing = Differing::of(context, &running, &args.cluster, &plan);
     let differing = verb::block_on(differing)?;
     if plans.is_empty() && joined.is_empty() {
@@ -145,16 +139,7 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
         saved_settings::write(&dir, &plan)?; // Keepers are remembered one by one.
     }
     let started = missing.into_iter().chain(joined).collect();
-    tell(context, &dir, launch, started, (waiting, replaced))
-}
-
-/// Notes the nodes that joined after the first ones: if one loses its directory, the next `up`
-/// replaces it.
-fn note_later(dir: &Path, first: u32, launch: &Launch, joined: &[u32]) -> Result<(), Failure> {
-    let there = daemon::instance::Instance::open(dir)?;
-    let all = launch.nodes.iter().chain(&launch.away).filter(|&&node| node >= first);
-    let has_left = |node| !joined.contains(&node) && !there.is_listed(NodeId(node));
-    later_nodes::note(dir, all.chain(joined).copied(), has_left)
+    tell(context, &dir, launch, started, waiting)
 }
 
 /// Two at a time would start the same nodes.
@@ -186,15 +171,14 @@ fn present(instance: &Instance, args: &UpArgs) -> Result<Option<Present>, Failur
 }
 
 /// Starts the nodes of the instance that are to run, with a plan for each, then those that join:
-/// the numbers of these, what waits for nodes that are not started, and what became of nodes that
-/// have lost their directories.
+/// the numbers of these, and what waits for nodes that are not started.
 async fn start(
     context: &Context,
     dir: &Path,
     plan: &ClusterPlan,
     launch: &Launch,
     members: &[(u32, ClusterPlan)],
-) -> Result<(Vec<u32>, AwaitedNodes, Replaced), Failure> {
+) -> Result<(Vec<u32>, AwaitedNodes), Failure> {
     let mut started = Started(Vec::new());
     let lost = without_state(dir, members);
     for (node, plan) in members {
@@ -211,28 +195,15 @@ async fn start(
         // A node that ended after it listened reports the reason.
         tokio::time::sleep(END_TIMEOUT).await;
         let ended = started.0.iter_mut().find_map(NodeProcess::ended);
-        return Err(ended.unwrap_or_else(|| growth::explain(failure, dir, &lost, launch)));
+        return Err(ended.unwrap_or_else(|| growth::explain(failure, &lost)));
     }
-    let refused = match launch.lost.is_empty() {
-        true => None,
-        false => {
-            let waits = growth::wait_for_losses(context, &launch.lost).await?;
-            Replaced::refused(dir, &launch.lost, &waits)
-        }
-    };
-    let (joined, replaced) = match refused {
-        Some(refused) => (Vec::new(), refused),
-        None => {
-            let joined = join_new(context, dir, plan, launch, &mut started).await?;
-            (joined, growth::remove_lost(context, &launch.lost).await?)
-        }
-    };
+    let joined = join_new(context, dir, plan, launch, &mut started).await?;
     started.stay();
     let waiting = match launch.away.is_empty() {
         true => AwaitedNodes::default(),
         false => growth::wait_for_losses(context, &launch.away).await?,
     };
-    Ok((joined, waiting, replaced))
+    Ok((joined, waiting))
 }
 
 /// The nodes that have lost their state: the cluster has begun before.
@@ -247,33 +218,19 @@ fn tell(
     dir: &Path,
     launch: Launch,
     started: Vec<u32>,
-    (waiting, replaced): (AwaitedNodes, Replaced),
+    waiting: AwaitedNodes,
 ) -> Done {
-    let joined = started.iter().filter(|node| !launch.nodes.contains(node)).count();
-    let nodes = (launch.nodes.len() + joined) as u32;
+    let nodes = launch.nodes.len() as u32 + launch.new;
     if context.output.json {
         let (dir, away) = (dir.display().to_string(), launch.away);
         let (waits_for, waiting_partitions) = (waiting.nodes, waiting.partitions);
         let votes_missing = waiting.voters;
-        let mut lost = launch.lost;
-        lost.retain(|node| !replaced.nodes.contains(node));
-        let replaced = replaced.nodes;
-        let up = Up {
-            dir,
-            nodes,
-            started,
-            away,
-            waits_for,
-            waiting_partitions,
-            votes_missing,
-            replaced,
-            lost,
-        };
+        let up = Up { dir, nodes, started, away, waits_for, waiting_partitions, votes_missing };
         context.output.json(&up)?;
     } else {
         let nodes = number_of(u64::from(nodes), "node");
         context.output.note(&format!("started {} of {nodes} in {}", started.len(), dir.display()));
-        for line in replaced.lines().into_iter().chain(waiting.lines(&launch)) {
+        for line in waiting.lines(&launch) {
             context.output.note(&line);
         }
     }

@@ -155,7 +155,7 @@ fn bad_events_are_errors_in_the_task_that_sends_them() {
         "several tasks are named",
         "no child 9",
         "no running task of this node has this token",
-        "\"text\": \"last\"",
+        "\"text\":\"last\"",
     ] {
         assert!(errors.contains(expected), "{expected}: {errors}");
     }
@@ -170,7 +170,7 @@ fn a_reader_sees_that_a_task_waits_for_an_event() {
     let instance = Instance::up(1, 1);
     let task = script(instance.sandbox(), "task.sh", "starling event recv\n");
     let job = instance.starling(&["submit", "--", "sh", &task]).ok().stdout.trim().to_owned();
-    let explain = || instance.starling(&["task", "explain", &job, "1"]).stdout;
+    let explain = || instance.starling(&["task", "explain", &job]).stdout;
     wait_until("it waits", || explain().contains("it waits for an event"));
     // It holds no slot.
     instance.starling(&["submit", "--wait", "--timeout", "60s", "--", "true"]).ok();

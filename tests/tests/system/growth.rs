@@ -138,58 +138,6 @@ fn what_one_node_had_survives_it_once_there_are_three() {
     instance.down();
 }
 
-fn node_numbers(instance: &Instance) -> Vec<u64> {
-    let list = instance.json(&["node", "list"]);
-    let nodes = list["nodes"].as_array().expect("a list of nodes");
-    nodes.iter().map(|node| node["id"].as_u64().expect("a number")).collect()
-}
-
-#[test]
-fn up_replaces_a_later_node_that_lost_its_directory() {
-    let instance = Instance::up(1, 1);
-    instance.starling(&["up", "--nodes", "3", "--slots", "1"]).ok();
-    let id = submit_makers(&instance);
-    wait_until_survived(&instance, 1);
-    instance.starling(&["down"]).ok();
-    fs::remove_dir_all(instance.directory().join("nodes/2")).expect("it was there");
-    let up = instance.json(&["up"]);
-    assert_eq!(up["replaced"], serde_json::json!([2]), "{up}");
-    assert_eq!((&up["lost"], &up["nodes"]), (&serde_json::json!([]), &3.into()), "{up}");
-    wait_until_survived(&instance, 1);
-    assert_eq!(node_numbers(&instance), [0, 1, 3]);
-    fetch(&instance, &id, &instance.sandbox().path("replaced"));
-    // Nothing is missing now.
-    let up = instance.json(&["up"]);
-    assert_eq!((&up["started"], &up["replaced"]), (&serde_json::json!([]), &serde_json::json!([])));
-    instance.down();
-}
-
-#[test]
-fn up_names_what_is_lost_with_directories_that_cannot_be_replaced() {
-    let instance = Instance::up(1, 1);
-    instance.starling(&["up", "--nodes", "3", "--slots", "1"]).ok();
-    submit_makers(&instance);
-    wait_until_survived(&instance, 1);
-    instance.starling(&["down"]).ok();
-    let aside = instance.sandbox().path("aside");
-    fs::create_dir(&aside).expect("a directory");
-    let nodes = instance.directory().join("nodes");
-    for node in ["1", "2"] {
-        fs::rename(nodes.join(node), aside.join(node)).expect("it was there");
-    }
-    let up = instance.starling(&["up"]).ok();
-    assert!(up.stderr.contains("n1, n2 have lost the state directory"), "{}", up.stderr);
-    assert!(up.stderr.contains("/nodes and run 'starling up' again"), "{}", up.stderr);
-    // As it says.
-    for node in ["1", "2"] {
-        fs::rename(aside.join(node), nodes.join(node)).expect("it was moved");
-    }
-    instance.starling(&["up"]).ok();
-    wait_until_survived(&instance, 1);
-    assert_eq!(node_numbers(&instance), [0, 1, 2]);
-    instance.down();
-}
-
 #[test]
 fn as_many_copies_are_made_as_were_asked_for_when_there_are_nodes() {
     let mut instance = Instance::up_with_copies(1, 1, 3);

@@ -183,10 +183,13 @@ async fn check_parents(
     };
     for task in named.iter().filter(of_parents).take(PARENTS_CHECKED_MAX) {
         let unmet = client.raw().explain(job, LocalId(task.local)).await?.unmet_parents;
-        let unnamed = unmet.into_iter().map(LocalId).find(|parent| !ids.contains(parent));
-        let Some(parent) = unnamed else { continue };
-        let parent = client.raw().explain(job, parent).await?.task.unwrap_or_default();
-        return Err(waits_for(job, task, &parent));
+        for parent in unmet.into_iter().map(LocalId).filter(|parent| !ids.contains(parent)) {
+            let parent = client.raw().explain(job, parent).await?.task.unwrap_or_default();
+            // A later round may have done it.
+            if parent.phase() != TaskPhase::TaskDone {
+                return Err(waits_for(job, task, &parent));
+            }
+        }
     }
     Ok(())
 }

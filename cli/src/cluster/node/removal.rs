@@ -220,7 +220,7 @@ pub(crate) fn remove(context: &Context, nodes: &[NodeId], timeout: Option<Durati
 }
 
 /// Proposes the removal until the map shows it: the node may have to lose its vote first.
-pub(crate) async fn take_out(
+async fn take_out(
     client: &Client,
     node: NodeId,
     deadline: tokio::time::Instant,

@@ -58,15 +58,6 @@ impl Instance {
         all.filter(|&node| !self.has_left(node, members.as_ref())).collect()
     }
 
-    /// Whether the node is a member by the newest map that a node of this directory has written,
-    /// and has not left.
-    #[must_use]
-    pub fn is_listed(&self, node: NodeId) -> bool {
-        let members = self.read_members();
-        let is_member = members.as_ref().is_some_and(|file| file.nodes().any(|it| it == node));
-        is_member && !self.has_left(node, members.as_ref())
-    }
-
     /// The node of each rank of a launch of this size; `None`: the rank must join as a new node.
     /// All ranks compute the same result, even if some of them have joined or have noted their node
     /// already. `elsewhere`: each rank has a state directory of its own, so it cannot become
