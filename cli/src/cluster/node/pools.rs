@@ -5,7 +5,6 @@ use proto::wire::{Demand, Member};
 use resources::{Amount, Name, Totals};
 use serde::Serialize;
 use verb::cluster::survival::PATIENCE;
-use verb::units;
 
 use crate::cluster::node::NodeRow;
 
@@ -53,10 +52,10 @@ impl Pools {
         Self { pools: offer.pools().enumerate().map(row).collect(), labels }
     }
 
-    /// `1 of 2 cpus, 4 of 4 GiB memory; avx512`, with the free amounts first.
+    /// `1 of 2 cpus, 4GiB of 8GiB memory; avx512`, with the free amounts first.
     pub(super) fn text(&self) -> String {
         let size = |pool: &PoolRow, amount: f64| match pool.name == Name::memory().to_string() {
-            true => units::bytes(amount as u64),
+            true => Amount::whole(amount as u64).unwrap_or_default().rounded_size(),
             false => amount.to_string(),
         };
         let pool = |pool: &PoolRow| {
@@ -96,12 +95,12 @@ mod tests {
         let totals = Totals::from(&offer.expect("an offer"));
         let member = Member { slots: 2, offer: totals.encode(), ..Member::default() };
         let whole = Pools::of(&member, None);
-        assert_eq!(whole.text(), "2 cpus, 1 gpus, 1 GiB memory; fast");
+        assert_eq!(whole.text(), "2 cpus, 1 gpus, 1GiB memory; fast");
         let units = |n: u64| n * Amount::PER_ONE;
         let free_units = vec![units(1), 5_000, units(1 << 29)];
         let demand = Demand { free_cpus: 1, free_units, ..Demand::default() };
         let free = Pools::of(&member, Some(&demand));
-        assert_eq!(free.text(), "1 of 2 cpus, 0.5 of 1 gpus, 512 MiB of 1 GiB memory; fast");
+        assert_eq!(free.text(), "1 of 2 cpus, 0.5 of 1 gpus, 512MiB of 1GiB memory; fast");
         let plain = Member { slots: 4, ..Member::default() };
         let demand = Demand { free_cpus: 3, ..Demand::default() };
         assert_eq!(Pools::of(&plain, Some(&demand)).text(), "3 of 4 cpus");
