@@ -53,6 +53,7 @@ mod tests {
 
     #[test]
     fn an_end_has_what_the_process_used() {
+        #[expect(clippy::zombie_processes, reason = "reaping it is what is tested")]
         let run = |script: &str| {
             let child = Command::new("sh").args(["-c", script]).spawn().unwrap();
             reap(Pid::from_raw(child.id() as i32).unwrap())

@@ -188,18 +188,7 @@ impl Ledger {
         let (mut lines, mut missing_parents) = (Vec::new(), Vec::new());
         let mut unmet_parents = Vec::new();
         let Some(cell) = self.cell(task) else {
-            lines
-                .push("it ended; its record has left memory, the event log has its history".into());
-            lines.extend(self.explain_family(task));
-            let (argv, stream_files) = (self.argv(task), self.stream_files(task));
-            let task = Some(state);
-            return Some(wire::Explanation {
-                task,
-                lines,
-                argv,
-                stream_files,
-                ..Default::default()
-            });
+            return Some(self.explain_without_record(task, state));
         };
         if !job.visible {
             lines.push("its job is not committed yet: the submission is still under way".into());
@@ -255,6 +244,20 @@ impl Ledger {
             stream_files,
             awaits_node: None,
         })
+    }
+
+    /// Explains an ended task of which only a brief is left.
+    fn explain_without_record(&self, task: TaskId, state: wire::TaskState) -> wire::Explanation {
+        let text = "it ended; its record has left memory, the event log has its history";
+        let mut lines = vec![text.to_owned()];
+        lines.extend(self.explain_family(task));
+        wire::Explanation {
+            task: Some(state),
+            lines,
+            argv: self.argv(task),
+            stream_files: self.stream_files(task),
+            ..Default::default()
+        }
     }
 
     /// The edges without an end of their parent. A task that awaits others misses these as well, as

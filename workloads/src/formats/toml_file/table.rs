@@ -135,24 +135,8 @@ impl TaskTable {
             if fits { Ok(number.value as u32) } else { Err(wrong(number.at, reason())) }
         };
         let has_cpus = raw.cpus.is_some();
-        let cpus = match raw.cpus.take().map(located) {
-            None => String::new(),
-            Some(Located { at, value: Cpus::Number(value) }) => {
-                match count(Some(Located { at, value }), "cpus", 1, limits::SLOTS_MAX)? {
-                    1 => String::new(),
-                    several => several.to_string(),
-                }
-            }
-            Some(Located { value: Cpus::Text(text), .. }) => text,
-        };
-        let has_unit = raw.memory.as_ref().is_some_and(|text| {
-            text.get_ref().trim_end().ends_with(|letter: char| letter.is_ascii_alphabetic())
-        });
-        let memory = match parse(raw.memory.take(), parse_size_bytes)? {
-            0 => String::new(),
-            bytes if has_unit => format!("{bytes}B"),
-            bytes => bytes.to_string(),
-        };
+        let cpus = cpus_of(raw.cpus.take(), |number| count(number, "cpus", 1, limits::SLOTS_MAX))?;
+        let memory = memory_of(raw.memory.take()).map_err(|(at, reason)| wrong(at, reason))?;
         let amounts = (raw.gpus.take(), take(&mut raw.resources));
         let (labels, variants) = (take(&mut raw.labels), take(&mut raw.variants));
         let nodes = count(raw.nodes.take().map(located), "nodes", 1, limits::GANG_NODES_MAX)?;
@@ -357,6 +341,33 @@ fn priority_of(number: Option<toml::Spanned<i64>>) -> Result<i32, (Option<usize>
     let Some(number) = number.map(located) else { return Ok(0) };
     let reason = || format!("priority = {} is too far from 0", number.value);
     i32::try_from(number.value).map_err(|_| (number.at, reason()))
+}
+
+/// Empty: one cpu. `count` checks a number.
+fn cpus_of(
+    cpus: Option<toml::Spanned<Cpus>>,
+    count: impl Fn(Option<Located<i64>>) -> Result<u32, Fault>,
+) -> Result<String, Fault> {
+    match cpus.map(located) {
+        None => Ok(String::new()),
+        Some(Located { value: Cpus::Text(text), .. }) => Ok(text),
+        Some(Located { at, value: Cpus::Number(value) }) => {
+            let cpus = count(Some(Located { at, value }))?;
+            Ok(if cpus > 1 { cpus.to_string() } else { String::new() })
+        }
+    }
+}
+
+/// Bytes, with a unit if the text has one. Empty: none.
+fn memory_of(text: Option<toml::Spanned<String>>) -> Result<String, (Option<usize>, String)> {
+    let Some(Located { at, value: text }) = text.map(located) else { return Ok(String::new()) };
+    let bytes = parse_size_bytes(&text).map_err(|reason| (at, reason))?;
+    let has_unit = text.trim_end().ends_with(|letter: char| letter.is_ascii_alphabetic());
+    Ok(match (bytes, has_unit) {
+        (0, _) => String::new(),
+        (bytes, true) => format!("{bytes}B"),
+        (bytes, false) => bytes.to_string(),
+    })
 }
 
 /// The needs of a task; empty texts are none.
