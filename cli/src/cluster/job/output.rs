@@ -160,11 +160,7 @@ async fn of_job(
     if client.raw().map().copies > 1 {
         sources.add_copies(client, job, args.stderr, &short, &away).await?;
     }
-    let printed = sources.counting(&records, &committed);
-    for &(task, attempt) in &printed {
-        sources.best(task, attempt).print(context, task, attempt)?;
-    }
-    if printed.is_empty() {
+    if !sources.print(context, &records, &committed)? {
         tell_file(client, job, &records, args.stderr).await?;
     }
     let short = records.short(|task, attempt| sources.came_bytes(task, attempt), why);
@@ -280,6 +276,20 @@ impl Sources {
         };
         let came = |key: &(LocalId, Attempt)| self.came_bytes(key.0, Some(key.1)) > 0;
         latest.into_iter().map(counts).filter(came).collect()
+    }
+
+    /// Prints the output of all attempts that count. False: there is none.
+    fn print(
+        &mut self,
+        context: &Context,
+        records: &Records,
+        committed: &HashMap<LocalId, Committed>,
+    ) -> Result<bool, Failure> {
+        let counting = self.counting(records, committed);
+        for &(task, attempt) in &counting {
+            self.best(task, attempt).print(context, task, attempt)?;
+        }
+        Ok(!counting.is_empty())
     }
 
     /// The source with most of it; of equal ones the earlier.
