@@ -67,7 +67,7 @@ fn node() -> (Arc<Node>, mpsc::UnboundedReceiver<Local>) {
 
 fn call() -> client::Spawn {
     let (key, spec) = (String::new(), client::TaskSpec::command(["true"]));
-    client::Spawn { key, spec, entries: vec![0..=2], after: Vec::new() }
+    client::Spawn { key, spec, entries: vec![0..=2], inputs: Vec::new(), after: Vec::new() }
 }
 
 fn path(node: &Node) -> String {

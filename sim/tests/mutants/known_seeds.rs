@@ -25,13 +25,13 @@ fn read() -> BTreeMap<String, u64> {
 }
 
 /// The seed to try first.
-pub fn seed_of(mutant: &str) -> Option<u64> {
+pub(crate) fn seed_of(mutant: &str) -> Option<u64> {
     let _file = FILE.lock();
     read().remove(mutant)
 }
 
 /// Writes another seed of a mutant into the file if `STARLING_BLESS` is set.
-pub fn found_at(mutant: &str, seed: u64) {
+pub(crate) fn found_at(mutant: &str, seed: u64) {
     if std::env::var_os("STARLING_BLESS").is_none() {
         return;
     }
