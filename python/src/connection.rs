@@ -9,7 +9,7 @@ use client::{
     Client, ClientError, JobSettings, OpenJob, OpenOptions, StreamFilter, StreamPiece, TaskInfo,
     TaskPhase,
 };
-use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId};
+use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId, wire};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList};
 use tokio::runtime::{Handle, Runtime};
@@ -144,7 +144,12 @@ impl Core {
         let joined = async {
             match self.shared.client.join_job(JobId(job)).await {
                 Ok(job) => Ok(Some(job)),
-                Err(ClientError::Refused(_)) => Ok(None),
+                Err(refused @ ClientError::Refused(_)) => {
+                    let state = self.shared.client.raw().job(JobId(job)).await?;
+                    // The ends of a job that was submitted as a whole are not watched.
+                    let was_open = state.openness() != wire::Openness::ClosedGraph;
+                    was_open.then_some(None).ok_or(refused)
+                }
                 Err(error) => Err(error),
             }
         };

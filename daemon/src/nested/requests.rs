@@ -443,6 +443,19 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_of_a_lost_result_reads_it_and_makes_nothing() {
+        let session = Session::new((TaskId::new(1, 2), Attempt(1)));
+        let asked = serde_json::from_value(json!({ "ask": "reader", "name": "<read>" })).unwrap();
+        let Asked::Reader { name } = asked else { panic!("no reader") };
+        let answer = add_spec(&session, client::raw::reader_spec(name)).unwrap();
+        assert_eq!(answer.json, br#"{"spec":0}"#);
+        let made = session.specs.borrow()[0].clone();
+        assert_eq!((made.name.as_str(), made.priority), ("<read>", i32::MAX));
+        assert_eq!((made.inputs.len(), made.outputs.len()), (1, 0));
+        assert!(matches!(made.body, Some(wire::spec::Body::Noop(_))), "it needs no process");
+    }
+
+    #[test]
     fn an_answer_with_many_bytes_is_a_file_of_the_last_attempt() {
         let directory = tempfile::tempdir().unwrap();
         let piece = |attempt, data: &'static [u8]| StreamPiece {
