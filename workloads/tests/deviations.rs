@@ -140,7 +140,7 @@ fn an_execution_of_an_unknown_task_is_named() {
     let graph = read(false).expect("it is read with a warning");
     let expected = "w.json: task 'b1': the specification has no such task; its execution is passed \
                     over (and 1 more)";
-    assert_eq!(graph.warnings, [expected]);
+    assert_eq!(graph.warnings(), [expected]);
     let refused = read(true).expect_err("--strict").to_string();
     assert!(refused.starts_with("w.json: task 'b1': the specification has no such"), "{refused}");
 }
