@@ -132,7 +132,7 @@ impl Node {
         match records::read(record)? {
             Loaded::Ledger(job, loaded) => self
                 .scheduler
-                .adopt(now, record.partition, job, loaded)
+                .adopt(now, record.partition, job, *loaded)
                 .map_err(|error| error.to_string()),
             Loaded::Job(state) => {
                 self.scheduler.adopt_job(record.partition, *state);

@@ -192,7 +192,7 @@ impl Node {
         match records::read(record).map_err(damaged)? {
             Loaded::Ledger(job, loaded) => self
                 .scheduler
-                .load(now, record.partition, job, loaded)
+                .load(now, record.partition, job, *loaded)
                 .map_err(|error| damaged(error.to_string())),
             Loaded::Job(state) => {
                 self.scheduler.load_job(*state);
@@ -276,13 +276,7 @@ impl Node {
             Input::Erased { job, number } => self.scheduler.on_erased(job, number, &mut self.out),
             Input::Stored { objects } => self.scheduler.on_stored(now, &objects),
             Input::Files { tasks } => self.scheduler.on_files(now, &tasks),
-            Input::Persisted { seq } => {
-                assert!(seq <= self.batch_seq, "batch {seq} was never emitted");
-                self.durable_seq = self.durable_seq.max(seq);
-                if let Some(member) = &mut self.member {
-                    member.synced(now, self.durable_seq);
-                }
-            }
+            Input::Persisted { seq } => self.on_persisted(now, seq),
             Input::Read(page) => {
                 if let Some(replica) = &mut self.replica {
                     replica.on_page(page);
@@ -306,6 +300,14 @@ impl Node {
                     member.on_time(now);
                 }
             }
+        }
+    }
+
+    fn on_persisted(&mut self, now: Time, seq: u64) {
+        assert!(seq <= self.batch_seq, "batch {seq} was never emitted");
+        self.durable_seq = self.durable_seq.max(seq);
+        if let Some(member) = &mut self.member {
+            member.synced(now, self.durable_seq);
         }
     }
 

@@ -95,7 +95,7 @@ fn put((partition, job): Place, kind: u8, index: u64, record: &impl Message) -> 
 
 /// A record in the form that the scheduler loads.
 pub(crate) enum Loaded {
-    Ledger(JobId, LedgerRecord),
+    Ledger(JobId, Box<LedgerRecord>),
     Job(Box<wire::JobState>),
     Variable(JobId, Box<wire::Variable>),
     /// A record of the user's key-value store: a key, or a numbered batch.
@@ -146,7 +146,7 @@ pub(crate) fn read(record: &Record) -> Result<Loaded, String> {
                 }
                 other => return Err(format!("a task record has the unknown kind {other}")),
             };
-            Ok(Loaded::Ledger(job, loaded))
+            Ok(Loaded::Ledger(job, Box::new(loaded)))
         }
         other => Err(format!("a record has the unknown namespace {other:?}")),
     }

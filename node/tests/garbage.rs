@@ -83,6 +83,9 @@ fn credits(dice: &mut Values) -> wire::Credits {
         rebuilt: dice.below(2) == 0,
         recalled: dice.numbers(),
         checked: dice.below(2) == 0,
+        refuses: dice.below(4) == 0,
+        error: "x".repeat(dice.below(3) as usize),
+        gone: dice.small_numbers(),
     };
     let reconciled = dice.below(2) == 0;
     wire::Credits { credits: (0..dice.below(3)).map(|_| credit(dice)).collect(), reconciled }
@@ -110,7 +113,7 @@ fn count(dice: &mut Values) -> wire::PartitionCount {
 }
 
 fn body(dice: &mut Values) -> Body {
-    match dice.below(25) {
+    match dice.below(27) {
         0 | 1 => Body::Push(wire::Push { bundle: bundle(dice) }),
         2 => {
             let (probe, ahead) = (dice.number(), dice.below(2) == 0);
@@ -172,6 +175,7 @@ fn body(dice: &mut Values) -> Body {
         18 => Body::Cancel(cancel(dice)),
         19 | 20 => recall(dice),
         21..=23 => turn(dice),
+        24 | 25 => mail(dice),
         _ => {
             let (job, question) = (dice.number(), dice.number());
             let (unknown, kept) = (dice.below(2) == 0, dice.below(2) == 0);
@@ -188,6 +192,43 @@ fn credit_query(dice: &mut Values) -> Body {
     let recalled = dice.below(2) == 0;
     let ask = wire::CreditRequest { job, parent, child, lost_attempt, runs_again, round, recalled };
     Body::CreditQuery(wire::CreditQuery { requests: vec![ask] })
+}
+
+fn mail_name(dice: &mut Values) -> Option<wire::MailName> {
+    let task = match dice.below(4) {
+        0 => wire::mail_name::Task::Child(dice.number()),
+        1 => wire::mail_name::Task::Local(dice.number()),
+        2 => wire::mail_name::Task::Parent(dice.below(2) == 0),
+        _ => return None,
+    };
+    Some(wire::MailName { task: Some(task) })
+}
+
+/// A message of events between tasks.
+fn mail(dice: &mut Values) -> Body {
+    let (job, ticket) = (dice.number(), dice.number());
+    let (from, to) = (dice.below(9) as u32, dice.below(9) as u32);
+    match dice.below(4) {
+        0 => {
+            let letter = |dice: &mut Values| wire::Letter {
+                number: dice.number(),
+                from: dice.number(),
+                to: dice.number(),
+                data: vec![7; dice.below(70_000) as usize],
+            };
+            let letters = (0..dice.below(3)).map(|_| letter(dice)).collect();
+            Body::Letters(wire::Letters { job, from, to, first: dice.number(), letters })
+        }
+        1 => Body::LettersKept(wire::LettersKept { job, from, to, last: dice.number() }),
+        2 => {
+            let (sender, bytes, to) = (dice.number(), dice.number() as u32, mail_name(dice));
+            Body::MailQuery(wire::MailQuery { job, partition: from, sender, to, bytes, ticket })
+        }
+        _ => {
+            let refused = "x".repeat(dice.below(2) as usize);
+            Body::MailReply(wire::MailReply { ticket, refused })
+        }
+    }
 }
 
 /// A message of an open job.
@@ -265,6 +306,20 @@ fn turn(dice: &mut Values) -> Body {
                     slot: dice.number() as u32,
                     output: dice.number() as u32,
                 }],
+                inputs: vec![wire::SpawnInput {
+                    parent: dice.number(),
+                    file: "f".repeat(dice.below(2) as usize),
+                    output: dice.number() as u32,
+                    child: dice.small_numbers(),
+                    slot: dice.small_numbers(),
+                    form: dice.below(5) as i32,
+                }],
+            }),
+            events: vec![wire::TurnEvent { to: mail_name(dice), data: vec![7; 3] }],
+            consumed: dice.numbers(),
+            mail_wait: (dice.below(4) == 0).then(|| wire::MailWait {
+                from: mail_name(dice),
+                timeout_ns: (dice.below(2) == 0).then(|| dice.number()),
             }),
             awaits: vec![wire::TaskRef { task: Some(name(dice)) }],
             state: (dice.below(2) == 0).then(|| vec![7; dice.below(70_000) as usize]),

@@ -197,11 +197,7 @@ impl Scheduler {
             Body::StealDone(done) => self.stealing.on_steal_done(from, &done),
             Body::TasksMoved(moved) => self.on_tasks_moved(from, &moved, out),
             Body::TasksMovedAck(reply) => self.on_tasks_moved_ack(now, from, &reply, out),
-            Body::Finished(finished) => {
-                for mut completion in finished.completions {
-                    self.complete(now, from, &mut completion, out);
-                }
-            }
+            Body::Finished(finished) => self.on_ends(now, from, finished, out),
             Body::Turn(turn) => self.on_turn_of(now, from, *turn, out),
             Body::TurnReply(reply) => self.on_turn_reply(now, reply, out),
             Body::AwaitQuery(query) => self.on_await_query(query, out),
@@ -214,12 +210,7 @@ impl Scheduler {
             Body::MailReply(reply) => self.on_mail_reply(reply, out),
             Body::RevokeAttempts(stale) => self.on_revoke_attempts(from, &stale.tasks, out),
             Body::Credits(credits) => self.home.on_credits(now, credits, out),
-            Body::CreditQuery(query) => {
-                let homes = self.routing.homes();
-                let is_home = |child: LocalId| homes.active_owner(child.partition()) == Some(from);
-                self.home.ledger.on_credit_query(from, &query, is_home, out);
-                self.home.ledger.on_asks(now, from, &query.requests, self.routing.homes(), out);
-            }
+            Body::CreditQuery(query) => self.on_credit_query(now, from, &query, out),
             Body::Recall(recall) => self.on_recall(now, &recall, out),
             Body::Recalled(answer) => self.on_recalled(now, answer, out),
             Body::Visible(visible) => self.on_visible(now, &visible, out),
@@ -263,6 +254,25 @@ impl Scheduler {
             }
             Body::WrongOwner(wrong_owner) => self.on_wrong_owner(now, from, &wrong_owner),
         }
+    }
+
+    fn on_ends(&mut self, now: Time, from: NodeId, finished: wire::Finished, out: &mut Out) {
+        for mut completion in finished.completions {
+            self.complete(now, from, &mut completion, out);
+        }
+    }
+
+    fn on_credit_query(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        query: &wire::CreditQuery,
+        out: &mut Out,
+    ) {
+        let homes = self.routing.homes();
+        let is_home = |child: LocalId| homes.active_owner(child.partition()) == Some(from);
+        self.home.ledger.on_credit_query(from, query, is_home, out);
+        self.home.ledger.on_asks(now, from, &query.requests, homes, out);
     }
 
     fn on_var_set(&mut self, from: NodeId, set: &wire::VarSet, out: &mut Out) {

@@ -135,7 +135,7 @@ fn an_execution_of_an_unknown_task_is_named() {
         "specification": {"tasks": [{"id": "a"}, {"id": "b"}]}}}"#;
     let read = |is_strict: bool| {
         let options = LoadOptions { is_strict, ..LoadOptions::default() };
-        workloads::read(text.as_bytes(), "w.json", None, &options)
+        read(text.as_bytes(), "w.json", None, &options)
     };
     let graph = read(false).expect("it is read with a warning");
     let expected = "w.json: task 'b1': the specification has no such task; its execution is passed \

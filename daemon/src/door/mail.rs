@@ -145,7 +145,7 @@ impl Door {
         if is_committed {
             let (ticket, answer) = self.mailboxes.ask();
             let bytes = send.data.len() as u32;
-            let input = Input::AskMailbox { task, attempt, to: to.clone(), bytes, ticket };
+            let input = Input::AskMailbox { task, attempt, to, bytes, ticket };
             // If the run loop has ended, so does the answer.
             let _ = self.inputs.send(Local::Input(input));
             match answer.await {

@@ -87,7 +87,7 @@ impl Scheduler {
                 question.pause = question.pause.doubled().min(REPEAT_MAX);
                 let partition = PartitionId(question.query.partition);
                 if let Some(home) = self.routing.homes().active_owner(partition) {
-                    out.reliable.push((home, Body::MailQuery(question.query.clone())));
+                    out.reliable.push((home, Body::MailQuery(question.query)));
                 }
             }
             true

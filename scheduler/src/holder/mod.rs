@@ -98,7 +98,6 @@ pub(crate) struct Holder {
     /// Boxed as well.
     variables: Option<Box<Variables>>,
     /// Questions about mailboxes. Boxed as well.
-    #[expect(clippy::box_collection, reason = "most nodes never have any: it takes less room")]
     mail_questions: Option<Box<MailQuestions>>,
     /// Boxed, because most nodes never have any.
     gangs: Option<Box<Gangs>>,

@@ -96,6 +96,7 @@ const NO: bool = false;
 /// The row of a message.
 #[must_use]
 #[rustfmt::skip] // One row a message.
+#[expect(clippy::too_many_lines, reason = "a table with one row a message")]
 pub fn traits(body: &Body) -> MessageTraits<'_> {
     use AddressedTo::{Children, Commit, Ended, Job, Makers};
     use AddressedTo::{Node, Parents, Partition, TasksMoved, TasksNotHeld, Turn};
@@ -145,7 +146,8 @@ pub fn traits(body: &Body) -> MessageTraits<'_> {
                                                               NO,  NO,  NO,  NO,   Reliable),
         Body::AwaitReply(it)      => row(of_task(it.waiter),  YES, NO,  NO,  NO,   Reliable),
 
-        // Events. The sender repeats letters and questions. A task that has read a letter cannot forget it.
+        // Events. The sender repeats letters and questions. A task that has read a letter cannot
+        // forget it.
         Body::Letters(it)         => row(Partition(PartitionId(it.to)),
                                                               YES, NO,  NO,  NO,   Reliable),
         Body::LettersKept(it)     => row(Partition(PartitionId(it.from)),

@@ -35,7 +35,7 @@ fn a_cancelled_job_ends_when_each_part_knows_that_it_is_cancelled() {
     let mut out = Out::default();
     let mut home = home(&mut out);
     let job = job(&home);
-    let total = wire::PartitionTotal { partition: 1, chunks: 1, tasks: 3, ..Default::default() };
+    let total = wire::PartitionTotal { partition: 1, chunks: 1, tasks: 3 };
     let commit = wire::JobCommit { job: job.0, partitions: vec![total], ..Default::default() };
     home.on_request(Time(1), ClientId(1), 1, Request::Commit(commit), &mut out);
     home.on_message(Time(2), NodeId(1), counts(job, 1, (2, 0), false), &mut out);

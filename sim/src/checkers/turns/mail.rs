@@ -55,7 +55,7 @@ impl Mail {
         events: &[(wire::MailName, u64)],
     ) {
         for (at, (to, number)) in events.iter().enumerate() {
-            self.sent.insert(*number, Sent { by, at, to: to.clone() });
+            self.sent.insert(*number, Sent { by, at, to: *to });
         }
     }
 

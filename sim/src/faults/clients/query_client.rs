@@ -54,7 +54,7 @@ impl World {
                 after: local,
                 limit: self.dice.below(20) as u32,
                 from_start: self.dice.chance(300),
-                kept: job % 2 == 0,
+                kept: job.is_multiple_of(2),
             }),
             6 => {
                 let key = Bytes::from_static(b"key-0");

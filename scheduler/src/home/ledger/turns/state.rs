@@ -119,7 +119,7 @@ impl TaskTurns {
             keys: self.keys.iter().map(key).collect(),
             awaits: self.awaits.clone(),
             known: self.known.values().copied().collect(),
-            mail_wait: self.mail_wait.clone(),
+            mail_wait: self.mail_wait,
             ..bare
         }
     }

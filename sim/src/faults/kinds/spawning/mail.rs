@@ -56,7 +56,7 @@ impl World {
         if dice >> 8 & 1 == 1
             && let Some(to) = self.pick_receiver(task, mix(dice, 2), script)
         {
-            request.events.push((to.clone(), event(3, false)));
+            request.events.push((to, event(3, false)));
             if dice >> 9 & 1 == 1 {
                 request.events.push((to, event(4, false)));
             }
@@ -69,8 +69,7 @@ impl World {
             [&number.to_le_bytes()[..], &vec![7; padding as usize]].concat()
         };
         let events = request.events.iter();
-        let events =
-            events.map(|(to, it)| wire::TurnEvent { to: Some(to.clone()), data: data(*it) });
+        let events = events.map(|(to, it)| wire::TurnEvent { to: Some(*to), data: data(*it) });
         turn.events = events.collect();
         let may_wait = !is_last && !script.keeps_nodes && !script.yields();
         if may_wait && (dice >> 16).is_multiple_of(WAITS_OF) {
