@@ -220,11 +220,9 @@ fn a_commit_after_the_expiry_of_its_chunks_reports_a_lost_job() {
     assert!(lost.message.contains("reported as lost"), "{lost}");
 }
 
-/// An open defect: a node with a queue of only tasks that are too wide for its free slots waits for
-/// these. It steals no narrower tasks (docs/design/010-policies.md). A repair removes
-/// `should_panic`.
+/// A node with a queue of only tasks that are too wide for its free slots offers them to others,
+/// and steals narrower ones.
 #[test]
-#[should_panic(expected = "1 slots free")]
 fn a_narrow_task_is_stolen_by_a_node_with_tasks_that_are_too_wide() {
     let mut options = WorldOptions::healthy(6, 2, 1);
     options.slots = vec![4, 1];

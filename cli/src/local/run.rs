@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
-use analysis::{Kinds, LowerBounds, Network, PaperBound, PaperModel, RunReport};
+use analysis::{Kinds, LowerBounds, Network, PaperBound, PaperModel, RunFacts, RunReport};
 use clap::Args;
 use client::{Client, JobSettings, SubmitOptions, now_ns};
 use proto::wire::{self, JobState};
@@ -190,29 +190,14 @@ async fn execute(
     }
     let logs = Logs::read(client, job, None).await?;
     let fold = logs.fold(job, Some((work.graph, &plan)))?;
-    // Before the bounds, which are no part of the run.
-    let (client_cpu, client_peak_rss_bytes) = (reports::own_cpu(), reports::own_peak_rss_bytes());
-    let network = network(&work.options.settings);
-    let (nodes, slots) = (cluster_plan.nodes, cluster_plan.slots);
-    let bounds = LowerBounds::of(work.graph, &analysis::Cluster::new(nodes, slots, network));
-    let paper = PaperBound::of(work.graph, &PaperModel::on(cluster_plan.total_slots()));
-    let facts = analysis::RunFacts {
-        policy: cluster_plan.policy.name().to_owned(),
-        nodes: cluster_plan.nodes,
-        slots: cluster_plan.total_slots(),
-        edges: work.graph.edge_pairs(),
+    let of_cluster = reports::facts(&state, logs.states.clone());
+    let facts = RunFacts {
         submitted: Some(Time(submitted_ns)),
         accepted: Some(accepted),
         ended: Some(ended),
-        client_cpu,
-        client_peak_rss_bytes,
         one_process,
         remote_bytes: Some(fold.remote_bytes(job, data_edges(work.graph, &plan))),
-        bound_lower_s: bounds.lower().as_secs_f64(),
-        bound_paper_s: paper.timespan_s,
-        kinds: Kinds::of(work.graph),
-        clock_starts_after_loads: work.graph.clock_starts_after_loads(),
-        ..reports::facts(&state, logs.states.clone())
+        ..planned_facts(cluster_plan, work.graph, &work.options.settings, of_cluster)
     };
     let report = reports::report(&fold, &facts, &state);
     jobs::tell_failures(&context.output, client, &state).await;
@@ -239,6 +224,33 @@ async fn execute(
     described?;
     recorded?;
     Ok(jobs::exit_of(&state))
+}
+
+/// Adds what the plan, the graph and this process tell of a run.
+fn planned_facts(
+    cluster_plan: &ClusterPlan,
+    graph: &Graph,
+    settings: &JobSettings,
+    of_cluster: RunFacts,
+) -> RunFacts {
+    // Before the bounds, which are no part of the run.
+    let (client_cpu, client_peak_rss_bytes) = (reports::own_cpu(), reports::own_peak_rss_bytes());
+    let (nodes, slots) = (cluster_plan.nodes, cluster_plan.slots);
+    let cluster = analysis::Cluster::new(nodes, slots, network(settings));
+    RunFacts {
+        policy: cluster_plan.policy.name().to_owned(),
+        nodes,
+        slots: cluster_plan.total_slots(),
+        edges: graph.edge_pairs(),
+        client_cpu,
+        client_peak_rss_bytes,
+        bound_lower_s: LowerBounds::of(graph, &cluster).lower().as_secs_f64(),
+        bound_paper_s: PaperBound::of(graph, &PaperModel::on(cluster_plan.total_slots()))
+            .timespan_s,
+        kinds: Kinds::of(graph),
+        clock_starts_after_loads: graph.clock_starts_after_loads(),
+        ..of_cluster
+    }
 }
 
 /// The result, unless an interrupt comes first.

@@ -318,7 +318,7 @@ fn events_of_the_launch_are_received_without_a_turn_and_consumed_by_the_next() {
     attempts.enter(KEY, token, 0, Some(&resume));
     assert_eq!(received(attempts.receive(token, receive()).unwrap()).unwrap(), 3);
     let named = wire::MailName { task: Some(wire::mail_name::Task::Local(99)) };
-    attempts.send(token, named.clone(), vec![1]).unwrap();
+    attempts.send(token, named, vec![1]).unwrap();
     let from = wire::DoorReceive { from: Some(named), ..receive() };
     let (turn, mut answer) = received(attempts.receive(token, from).unwrap()).unwrap_err();
     assert_eq!((turn.verdict, &turn.consumed[..]), (TurnVerdict::TurnWait, &[3][..]));

@@ -101,7 +101,9 @@ impl Ledger {
     fn take_letters(&mut self, now: Time, letters: wire::Letters, out: &mut Out) -> Option<u64> {
         let (job, to) = (JobId(letters.job), PartitionId(letters.to));
         let sender = PartitionId(letters.from);
-        let last = letters.first + letters.letters.len() as u64 - 1;
+        // Letters are numbered from 1 on. Without numbers for all of them the message is garbage.
+        let beyond = letters.first.checked_add(letters.letters.len() as u64)?;
+        let last = beyond.checked_sub(1)?;
         let part = self.jobs.get(&job).and_then(|job| job.parts.get(to));
         // All tasks of a job were stored before the sender ran.
         let Some(part) = part else { return Some(last) };
