@@ -195,9 +195,10 @@ class Clusters(unittest.TestCase):
     def test_a_closed_job_is_read(self):
         with starling.LocalCluster(nodes=2, slots=2) as cluster:
             first = cluster.client()
-            first.submit(load, 3).result(WAIT)
-            first.submit(int, "x").exception(WAIT)
-            first.submit(lambda: time.sleep(1) or 5)
+            # A future that nothing refers to releases its result.
+            futures = [first.submit(load, 3), first.submit(int, "x")]
+            starling.wait(futures, timeout=WAIT)
+            futures.append(first.submit(lambda: time.sleep(1) or 5))
             first.close()
             with starling.attach(first.job, cluster.dir) as second:
                 found = second.futures()
