@@ -199,7 +199,7 @@ fn an_upload_that_is_nowhere_ends_its_job_with_a_clear_word() {
         assert!(text.contains(part), "'{part}' is not in {end}");
     }
     let tasks = &end["tasks"];
-    // The upload was done once and stays done. Its reader waits for it in vain.
+    // The upload was done once and stays done. Its reader fails.
     assert_eq!((&tasks["done"], &tasks["failed"]), (&1.into(), &1.into()), "{end}");
     assert_eq!((&tasks["total"], &tasks["skipped"]), (&2.into(), &0.into()), "{end}");
     let seen = fs::read_to_string(&ran).expect("seen before");
