@@ -114,7 +114,7 @@ impl Ledger {
         let mut cursor = part.mail.as_deref().and_then(taken).unwrap_or(0);
         let forgets = self.mutant == Some(Mutant::EventTwice);
         let before = cursor;
-        for (sequence, mut letter) in (letters.first..).zip(letters.letters) {
+        for (sequence, mut letter) in (letters.first..beyond).zip(letters.letters) {
             let is_for_here = LocalId(letter.to).partition() == to;
             if sequence <= cursor && !forgets || !is_for_here {
                 continue;
