@@ -58,7 +58,15 @@ pub struct CheckArgs {
     data: DataKind,
 }
 
+/// Mutants that have other names now.
+const FORMER_NAMES: [(&str, &str); 2] = [
+    ("staged-for-good", "staged-never-requeued"),
+    ("thief-tells-nobody", "thief-reports-to-no-owner"),
+];
+
 fn parse_mutant(text: &str) -> Result<Mutant, String> {
+    let former = FORMER_NAMES.iter().find(|(former, _)| *former == text);
+    let text = former.map_or(text, |(_, name)| name);
     let known = || Mutant::every().map(Mutant::name).collect::<Vec<_>>().join(", ");
     let found = Mutant::every().find(|mutant| mutant.name() == text);
     found.ok_or_else(|| format!("unknown mutant; known are {}", known()))
@@ -263,6 +271,9 @@ mod tests {
             assert!(here || Scenario::about(mutant).is_none(), "{name}");
         }
         assert!(sim::SCENARIOS.iter().all(|scenario| names.contains(scenario.about.name())));
+        for (former, name) in FORMER_NAMES {
+            assert_eq!(parse_mutant(former).map(Mutant::name), Ok(name));
+        }
         assert!(parse_mutant("no-such-bug").unwrap_err().contains("reads-unleased"));
     }
 }

@@ -42,7 +42,7 @@ proto::mutants! {
         /// A steal request that the network repeats is granted again.
         GrantTwice "grant-twice",
         /// A thief informs the victim, but not the homes of the tasks.
-        ThiefReportsToNoOwner "thief-tells-nobody",
+        ThiefReportsToNoOwner "thief-reports-to-no-owner",
         /// A copy is evicted while a task uses it.
         EvictPinned "evict-pinned",
         /// An object is deleted when the first of its readers has ended.
@@ -53,7 +53,7 @@ proto::mutants! {
         /// Copies of a failed node's outputs are evicted like any others.
         LastCopyGoes "last-copy-goes",
         /// Tasks that are staged behind a long task wait for it, even if other nodes are idle.
-        StagedNeverRequeued "staged-for-good",
+        StagedNeverRequeued "staged-never-requeued",
         /// The end of a task is reported before other nodes have its kept outputs.
         EndReportedBeforeCopy "kept-alone",
         /// A restarted node does not ask whether other nodes have the outputs that it keeps.
