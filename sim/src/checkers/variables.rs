@@ -1,6 +1,7 @@
 //! *Variables*: a value that a node has heard only improves, and an attempt has set it with its
-//! witness. At the end, the value of a job is as good as each value that a committed turn rested
-//! on. A sum has what committed turns have added, each once.
+//! witness. The value at the home of a job only improves while the home stays. At the end, the
+//! value of a job is as good as each value that a committed turn rested on.
+//! A sum has what committed turns have added, each once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,6 +29,8 @@ pub(crate) struct Variables {
     set: BTreeSet<(JobId, i64)>,
     /// What incarnations of nodes have heard.
     known: BTreeMap<(Life, JobId, u32), VarValue>,
+    /// The values at the homes of jobs after their last steps.
+    at_homes: BTreeMap<(Life, JobId), Vec<wire::Variable>>,
 }
 
 /// The variables of all jobs of a world.
@@ -65,6 +68,34 @@ impl Variables {
     /// A node drops what it knows of a job.
     pub(crate) fn on_forgotten(&mut self, life: Life, job: JobId) {
         self.known.retain(|&(by, of, _), _| (by, of) != (life, job));
+    }
+
+    /// A node has made a step. `values`: of a job that is homed there.
+    pub(crate) fn on_home_step(
+        &mut self,
+        life: Life,
+        job: JobId,
+        values: Option<&[wire::Variable]>,
+    ) -> Verdict {
+        let Some(values) = values else {
+            // Another node may become the home, and this one again later.
+            self.at_homes.remove(&(life, job));
+            return Ok(());
+        };
+        let before = self.at_homes.entry((life, job)).or_default();
+        if before == values {
+            return Ok(());
+        }
+        for (before, now) in before.iter().zip(values) {
+            let rule = now.declared.as_ref().map_or(VarRule::VarSum, VarDeclared::rule);
+            let Some(value) = &before.value else { continue };
+            if improves(rule, now.value.as_ref(), value) {
+                let text = format!("n{}: {job}: the home keeps {now:?} after {before:?}", life.0);
+                return Err(Violation::new(NAME, text));
+            }
+        }
+        *before = values.to_vec();
+        Ok(())
     }
 
     /// A node hears of a value.
@@ -151,5 +182,19 @@ mod tests {
         assert!(hear(0, value(BEST, 2)).is_err(), "no attempt has set it");
         assert!(hear(0, VarValue { witness: vec![], ..value(BEST, 3) }).is_err());
         assert_eq!(all.best((0, 1), JOB), Some(4));
+    }
+
+    #[test]
+    fn a_home_keeps_the_best_value_while_it_stays() {
+        let mut all = Variables::default();
+        let mut step = |number: Option<i64>| {
+            let values = number.map(|number| [heard(BEST, value(BEST, number))]);
+            all.on_home_step((0, 1), JOB, values.as_ref().map(|it| &it[..]))
+        };
+        assert!(step(Some(4)).is_ok());
+        assert!(step(Some(3)).is_ok());
+        assert!(step(Some(4)).is_err(), "it is worse");
+        assert!(step(None).is_ok());
+        assert!(step(Some(4)).is_ok(), "another home was between");
     }
 }

@@ -369,6 +369,7 @@ impl World {
         machine.node = Some(node);
         self.carry_out(index, effects);
         self.note_acknowledged(index);
+        self.check_variables_at_home(index);
         if self.machines[index].is_up() {
             self.arm(index);
             if !self.machines[index].inbox.is_empty() {

@@ -62,6 +62,19 @@ impl World {
         self.variables.best((index, self.machines[index].life), job)
     }
 
+    /// A node has made a step: looks at the variables of the jobs that are homed there.
+    pub(crate) fn check_variables_at_home(&mut self, index: usize) {
+        let machine = &self.machines[index];
+        let Some(node) = machine.node.as_ref().filter(|_| self.options.variables.is_some()) else {
+            return;
+        };
+        let life = (index, machine.life);
+        let checked = self.jobs.values().try_for_each(|it| {
+            self.variables.on_home_step(life, it.job, node.variables_of(it.job))
+        });
+        self.judge(checked);
+    }
+
     /// A node hears of a value.
     pub(crate) fn variable_heard(&mut self, index: usize, job: JobId, heard: &wire::Variable) {
         self.tell(|| format!("n{index} hears of {job}: {heard:?}"));
