@@ -9,6 +9,9 @@ use serde::Deserialize;
 
 use crate::ClientError;
 
+/// The maximum size of the name of a host in a description of a node.
+const HOST_NAME_BYTES_MAX: usize = 64;
+
 /// The content of `cluster.json`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ClusterFile {
@@ -164,7 +167,7 @@ impl Instance {
 pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-._".contains(*c);
-    name.trim().chars().filter(is_plain).take(limits::HOST_NAME_BYTES_MAX).collect()
+    name.trim().chars().filter(is_plain).take(HOST_NAME_BYTES_MAX).collect()
 }
 
 #[cfg(test)]

@@ -16,6 +16,9 @@ use crate::lifecycle::instance;
 use crate::rpc::ConnectionLimits;
 use crate::rpc::listen_addresses::Listen;
 
+/// The shortest interval between two scrubs of the store.
+const SCRUB_INTERVAL_MIN: Duration = Duration::from_secs(1);
+
 /// The limits on captured output of tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CapturedRoom {
@@ -196,9 +199,10 @@ impl NodeOptions {
             let most = limits::COPIES_MAX;
             return refuse(format!("a cluster keeps 1 to {most} copies of each partition"));
         }
-        let least = Duration::from_nanos(limits::SCRUB_INTERVAL_MIN.0);
-        if self.scrub_every.is_some_and(|every| every < least) {
-            return refuse(format!("a node reads all of its records every {least:?} at most"));
+        if self.scrub_every.is_some_and(|every| every < SCRUB_INTERVAL_MIN) {
+            return refuse(format!(
+                "a node reads all of its records every {SCRUB_INTERVAL_MIN:?} at most"
+            ));
         }
         self.tuning.check().or_else(|error| refuse(error.to_string()))?;
         match self.listen {

@@ -23,6 +23,9 @@ use tokio::task::JoinSet;
 use crate::{interfaces, tls};
 use proto::Span;
 
+/// Threads that connect to the addresses of a node give up after this.
+const CONNECT_RACE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The next address of a node is tried after this delay, while earlier ones have not answered.
 const NEXT_ADDRESS_AFTER: Span = Span::from_millis(100);
 /// The number of good addresses that a process remembers.
@@ -153,7 +156,7 @@ pub fn first_blocking<T: Send + 'static>(
     let mut left = in_order(candidates).into_iter().take(limits::ADDRESSES_MAX).peekable();
     let (sender, ended) = mpsc::channel();
     let (mut running, mut lost) = (0_usize, Lost::default());
-    let deadline = Instant::now() + Duration::from_nanos(limits::CONNECT_RACE_TIMEOUT.0);
+    let deadline = Instant::now() + CONNECT_RACE_TIMEOUT;
     loop {
         if let Some(address) = left.next() {
             let (sender, open) = (sender.clone(), open.clone());

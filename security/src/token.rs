@@ -12,7 +12,6 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use proto::limits;
 use ring::digest::{SHA256, digest};
 use rustls::pki_types::UnixTime;
 use serde::{Deserialize, Serialize};
@@ -21,6 +20,9 @@ use crate::KeyError;
 use crate::files::{
     create_once, from_hex, make_private_dir, random, read_private, sync_parent, to_hex,
 };
+
+/// The maximum number of unused tokens.
+const TOKENS_MAX: usize = 64;
 
 pub const SECRET_BYTES: usize = 32;
 
@@ -92,7 +94,7 @@ impl Tokens {
     pub fn make(&self, fingerprint: [u8; 32], life: Duration) -> Result<Token, KeyError> {
         make_private_dir(&self.dir)?;
         let count = self.sweep()?;
-        if count >= limits::TOKENS_MAX {
+        if count >= TOKENS_MAX {
             return Err(KeyError::TooManyTokens { count });
         }
         let token = Token { secret: random()?, fingerprint };
@@ -160,14 +162,14 @@ mod tests {
     fn tokens_are_bounded_and_those_that_ended_make_room() {
         let dir = tempfile::tempdir().unwrap();
         let tokens = Tokens::new(dir.path().to_path_buf());
-        for _ in 0..limits::TOKENS_MAX {
+        for _ in 0..TOKENS_MAX {
             tokens.make([7; 32], Duration::ZERO).unwrap();
         }
-        for _ in 0..limits::TOKENS_MAX {
+        for _ in 0..TOKENS_MAX {
             tokens.make([7; 32], Duration::from_secs(60)).unwrap();
         }
         let error = tokens.make([7; 32], Duration::from_secs(60)).unwrap_err();
-        assert!(matches!(error, KeyError::TooManyTokens { count } if count == limits::TOKENS_MAX));
+        assert!(matches!(error, KeyError::TooManyTokens { count } if count == TOKENS_MAX));
     }
 
     #[test]

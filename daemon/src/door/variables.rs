@@ -8,7 +8,7 @@ use std::time::Duration;
 use node::Input;
 use proto::variable::{parse_sum, parse_value};
 use proto::wire::{VarRule, VarValue};
-use proto::{Attempt, JobId, TaskId, limits, wire};
+use proto::{Attempt, JobId, TaskId, wire};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use wire::door_response::Body as Answered;
@@ -17,6 +17,9 @@ use crate::door::Door;
 use crate::door::refusal::Refusal;
 use crate::door::token::Token;
 use crate::event_loop::inbox::Local;
+
+/// A command waits this long for the home of its job to say which variables there are.
+const VARIABLE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// An attempt, and its job with the number of declared variables.
 type Caller = ((TaskId, Attempt), (JobId, u32));
@@ -103,8 +106,7 @@ impl Door {
                 let _ = changes.changed().await; // The sender lives as long as the door.
             }
         };
-        let patience = Duration::from_nanos(limits::VARIABLE_PATIENCE.0);
-        timeout(patience, found).await.unwrap_or_else(|_| {
+        timeout(VARIABLE_PATIENCE, found).await.unwrap_or_else(|_| {
             let text = "the home of the job does not answer, so its variables are not known here";
             Err(Refusal::bad(text, "call again later"))
         })

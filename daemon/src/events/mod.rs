@@ -26,6 +26,9 @@ use proto::{Event, Incarnation, JobId, LocalId, NodeId, Span, TaskId, Time, limi
 pub use segments::Bounds;
 use segments::Segments;
 
+/// Events are written at the latest after this time.
+const EVENT_FLUSH_AFTER: Span = Span::from_millis(100);
+
 const MAGIC: [u8; 4] = *b"SEV1";
 const HEADER_BYTES: usize = 16;
 
@@ -88,7 +91,7 @@ impl EventLog {
     /// The time at which the buffer must be written.
     #[must_use]
     pub fn flush_due(&self) -> Option<Time> {
-        self.first.map(|first| first + limits::EVENT_FLUSH_AFTER)
+        self.first.map(|first| first + EVENT_FLUSH_AFTER)
     }
 
     /// Writes the buffer.
@@ -104,7 +107,7 @@ impl EventLog {
             self.file = create(&self.dir, self.incarnation, self.number)?;
             self.file_bytes = 0;
         }
-        self.last = first.unwrap_or_default() + limits::EVENT_FLUSH_AFTER;
+        self.last = first.unwrap_or_default() + EVENT_FLUSH_AFTER;
         let block = self.encoder.take();
         let mut frame = Vec::with_capacity(HEADER_BYTES + block.len());
         frame.extend_from_slice(&MAGIC);
@@ -288,7 +291,7 @@ impl Iterator for EventChunks {
     }
 }
 
-const _: () = assert!(limits::EVENT_FLUSH_AFTER.0 > Span::ZERO.0);
+const _: () = assert!(EVENT_FLUSH_AFTER.0 > Span::ZERO.0);
 
 #[cfg(test)]
 mod tests {

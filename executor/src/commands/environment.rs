@@ -6,7 +6,6 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use proto::limits::ENVIRONMENT_NOTICES_BYTES_MAX;
 use proto::work::Launch;
 use proto::{entry, wire};
 
@@ -18,6 +17,9 @@ use crate::commands::resources::{cpus_of, push_resources};
 use crate::commands::stage::text_of;
 use crate::error::reason;
 use crate::executor::Shared;
+
+/// The total size of the texts that replace lists which do not fit into those variables.
+const ENVIRONMENT_NOTICES_BYTES_MAX: usize = 256 << 10;
 
 /// The kernel's bound on one string of an environment (MAX_ARG_STRLEN).
 const ENVIRONMENT_STRING_BYTES_MAX: usize = 128 << 10;

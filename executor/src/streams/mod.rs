@@ -3,7 +3,7 @@ Captured output of tasks, packed: a few append-only segments per node instead of
 
 A segment is a sequence of records (see `record`). A record is a piece of one stream of one attempt,
 in the order it was printed. Empty streams cost nothing. Segments are bounded by
-[`limits::STREAM_SEGMENT_BYTES`]. A closed segment has a sidecar with the range of each job in it.
+[`STREAM_SEGMENT_BYTES`]. A closed segment has a sidecar with the range of each job in it.
 So memory holds one range per job and segment, not one entry per task, and a read scans only
 relevant ranges. After a crash the tail of the last segment may be torn: the records before the tear
 count.
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use proto::{Attempt, JobId, LocalId, TaskId, limits};
+use proto::{Attempt, JobId, LocalId, TaskId};
 
 use crate::commands::captured::OutputLoss;
 use crate::error::{ExecutorError, reason};
@@ -29,6 +29,9 @@ use crate::limits::STREAM_RECORD_BYTES_MAX;
 pub use copies::{CopiedPacks, CopiedRecords};
 pub use reader::{StreamPiece, StreamReader};
 use segment::Segment;
+
+/// A segment of captured output is closed at this size.
+const STREAM_SEGMENT_BYTES: u64 = 256 << 20;
 
 /// One piece to append.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +82,7 @@ struct State {
 impl Streams {
     /// Opens the packs of a node; complete records of earlier incarnations are readable.
     pub fn open(directory: &Path) -> Result<Self, ExecutorError> {
-        Self::open_with(directory, limits::STREAM_SEGMENT_BYTES)
+        Self::open_with(directory, STREAM_SEGMENT_BYTES)
     }
 
     fn open_with(directory: &Path, segment_bytes: u64) -> Result<Self, ExecutorError> {

@@ -10,9 +10,15 @@
 use std::collections::BTreeMap;
 
 use crate::membership::limits::TIMEOUT_STRETCH_MAX;
-use proto::limits::{PROBE_HELPERS, PROBE_PERIOD, PROBE_TIMEOUT, SUSPECT_FOR, SUSPECT_LOST_FOR};
+use proto::limits::{PROBE_HELPERS, PROBE_PERIOD, SUSPECT_FOR};
 use proto::wire::membership_message::Body;
 use proto::{Span, Time, wire};
+
+/// A suspect with a broken connection is declared failed after this time without a message.
+const SUSPECT_LOST_FOR: Span = Span::from_millis(400);
+
+/// A probe without an answer is late after this time.
+const PROBE_TIMEOUT: Span = Span::from_millis(300);
 
 #[derive(Debug)]
 struct Peer {

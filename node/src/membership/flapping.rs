@@ -11,12 +11,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use kvs::membership::{command, is_serving, member, min_in_sync};
 use proto::limits::{
-    FLAP_DEATHS_FREE, FLAP_DEATHS_KEPT, FLAP_UPTIME_SHORT, FLAP_WAIT_MAX, FLAP_WAIT_MIN,
-    FLAP_WINDOW,
+    FLAP_DEATHS_FREE, FLAP_UPTIME_SHORT, FLAP_WAIT_MAX, FLAP_WAIT_MIN, FLAP_WINDOW,
 };
 use proto::marks::{Mark, mark};
 use proto::wire::map_command::Body;
 use proto::{NodeId, Span, Time, wire};
+
+/// The number of remembered deaths of one node.
+const FLAP_DEATHS_KEPT: usize = 16;
 
 #[derive(Debug, Default)]
 struct Lives {

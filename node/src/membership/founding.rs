@@ -8,10 +8,13 @@ use std::collections::BTreeSet;
 
 use kvs::group::Group;
 use kvs::membership::is_serving;
-use proto::Time;
-use proto::limits::BOOTSTRAP_TIMEOUT;
+use proto::{Span, Time};
 
 use super::Membership;
+
+/// A founding node that is the only voter and has an empty disk waits this long for messages of
+/// other nodes.
+const BOOTSTRAP_TIMEOUT: Span = Span::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Founding {

@@ -1,11 +1,7 @@
 //! Bounds of event logs, and of the captured output of tasks.
 
-use crate::Span;
-
 /// The bytes of events gathered in memory before they are written, and the maximum delay.
 pub const EVENT_BLOCK_BYTES: usize = 64 << 10;
-pub const EVENT_FLUSH_AFTER: Span = Span::from_millis(100);
-pub const STREAM_SEGMENT_BYTES: u64 = 256 << 20;
 /// The default limit on the captured output of a task, and the share of a node's store for all of
 /// it.
 pub const CAPTURED_TASK_BYTES_DEFAULT: u64 = 1 << 30;

@@ -7,7 +7,3 @@ pub const TURN_EVENTS_MAX: usize = 1024;
 pub const TURN_EVENT_BYTES_MAX: usize = 1 << 20;
 /// The number of events in one mailbox, and of their bytes, from which on it is full.
 pub const MAILBOX_EVENTS_MAX: usize = 10_000;
-pub const MAILBOX_BYTES_MAX: usize = 1 << 20;
-/// The letters that a home gives to a task at once, and their bytes if there are several.
-pub const LETTERS_AT_ONCE_MAX: usize = 64;
-pub const LETTER_BYTES_AT_ONCE_MAX: usize = 64 << 10;

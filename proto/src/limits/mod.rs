@@ -40,7 +40,6 @@ pub const STORE_REPLACEMENTS_MAX: u32 = 3;
 // The group that agrees on the map.
 /// A founding node that is the only voter and has an empty disk waits this long for messages of
 /// other nodes.
-pub const BOOTSTRAP_TIMEOUT: Span = Span::from_secs(5);
 pub const GROUP_HEARTBEAT: Span = Span::from_millis(250);
 /// A follower without messages starts an election after this time, or up to twice as long.
 pub const GROUP_ELECTION_AFTER: Span = Span::from_secs(1);
@@ -49,11 +48,9 @@ pub const GROUP_ELECTION_AFTER: Span = Span::from_secs(1);
 /// Each node probes one other node per period. Without an answer within the timeout it asks
 /// `PROBE_HELPERS` other nodes to probe that node.
 pub const PROBE_PERIOD: Span = Span::from_secs(1);
-pub const PROBE_TIMEOUT: Span = Span::from_millis(300);
 pub const PROBE_HELPERS: usize = 3;
 /// A suspect that sends nothing for this long is declared failed; less if its connection broke.
 pub const SUSPECT_FOR: Span = Span::from_secs(3);
-pub const SUSPECT_LOST_FOR: Span = Span::from_millis(400);
 /// Flapping: incarnations shorter than `FLAP_UPTIME_SHORT` count when they end, within
 /// `FLAP_WINDOW`. After `FLAP_DEATHS_FREE` of them a node must be up for `FLAP_WAIT_MIN` before the
 /// map shows it as up. The wait doubles with each further one up to `FLAP_WAIT_MAX`. This maximum
@@ -61,7 +58,6 @@ pub const SUSPECT_LOST_FOR: Span = Span::from_millis(400);
 pub const FLAP_UPTIME_SHORT: Span = Span::from_secs(10);
 pub const FLAP_WINDOW: Span = Span::from_secs(600);
 pub const FLAP_DEATHS_FREE: usize = 3;
-pub const FLAP_DEATHS_KEPT: usize = 16;
 pub const FLAP_WAIT_MIN: Span = Span::from_secs(1);
 pub const FLAP_WAIT_MAX: Span = Span::from_secs(16);
 const _: () = assert!(FLAP_WAIT_MAX.0 > FLAP_UPTIME_SHORT.0);
@@ -85,9 +81,7 @@ pub const CRASH_LIMIT_MAX: u32 = 1000;
 pub const CRASHES_UNLIMITED: u32 = u32::MAX;
 /// The number of remembered deaths of one task, of earlier incarnations of one node, and of ends of
 /// incarnations.
-pub const DEATHS_KEPT_MAX: usize = 16;
 pub const INCARNATIONS_KEPT_MAX: usize = 4;
-pub const INCARNATION_ENDS_KEPT_MAX: usize = 1024;
 /// The number of remembered peers without a session, with which only best-effort messages were
 /// exchanged.
 pub const PEERS_KEPT_MAX: usize = 16;
@@ -102,15 +96,10 @@ pub const CHUNK_EDGES_MAX: usize = 32_768;
 pub const CHUNK_BYTES_MAX: usize = 4 << 20;
 /// The maximum number of unacknowledged chunks of a client per node.
 pub const CHUNKS_IN_FLIGHT_MAX: usize = 16;
-pub const TASK_SLOTS_MAX: u32 = 1 << 24;
 /// Staged chunks of a job without messages from its client are dropped after this.
 pub const STAGED_JOB_TTL: Span = Span::from_secs(600);
 /// A client retries after this if its request needs a job that is not committed yet.
-pub const STAGED_RETRY_AFTER: Span = Span::from_millis(10);
 pub const NAME_BYTES_MAX: usize = 1024;
-/// The maximum size of one entry of a list of commands, and of all entries that are in memory.
-pub const LIST_ENTRY_BYTES_MAX: usize = 128 << 10;
-pub const LIST_MEMORY_BYTES_MAX: usize = 64 << 20;
 
 // Credits, hand-over, stealing.
 /// The number of nodes that a thief probes first is at most this. It halves with each failure, down
@@ -121,7 +110,6 @@ pub const STEAL_NEIGHBOURS_MIN: usize = 4;
 pub const LOAD_INTERVAL: Span = Span::from_millis(10);
 pub const LOAD_KEPT: Span = Span::from_secs(10);
 /// The maximum number of tasks per slot that a thief requests while it still has tasks.
-pub const STEAL_AHEAD_PER_SLOT: usize = 2;
 pub const STEAL_INTERVAL_START: Span = Span::from_millis(1);
 /// The steal interval above which a thief becomes dormant until a hint arrives (the paper's
 /// schedulers stop).
@@ -130,17 +118,12 @@ pub const STEAL_INTERVAL_BOUND: Span = Span::from_millis(1024);
 // Reports and watchers.
 /// The maximum numbers of tasks of cancelled jobs ended in one step, and of tasks in one cancel
 /// request.
-pub const STEP_CANCELS_MAX: usize = 4096;
 pub const CANCEL_TASKS_MAX: usize = 4096;
 /// The number of tries while a copy is known that may become available.
-pub const FETCH_TRIES_COPY_KNOWN_MAX: u32 = 256;
-pub const FAILURES_KEPT_PER_PARTITION: usize = 4;
-pub const FAILURES_KEPT_PER_JOB: usize = 64;
 pub const STDERR_TAIL_BYTES: usize = 2048;
 pub const ERROR_BYTES_MAX: usize = 4096;
 /// The maximum numbers of rounds of a job, and of tasks that a retry may name.
 pub const ROUNDS_MAX: usize = 1000;
-pub const RETRY_TASKS_MAX: usize = 4096;
 pub const TASKS_PER_ANSWER_MAX: usize = 4096;
 /// The maximum number of output sizes in a task's state.
 pub const TASK_SIZES_REPORTED_MAX: usize = 64;
@@ -165,7 +148,6 @@ pub const KV_REPLY_BYTES_MAX: usize = 12 << 20;
 
 // Execution.
 /// The total size of the texts that replace lists which do not fit into those variables.
-pub const ENVIRONMENT_NOTICES_BYTES_MAX: usize = 256 << 10;
 pub const OBJECT_BYTES_MAX_DEFAULT: u64 = 1 << 40;
 /// Between SIGTERM and SIGKILL of a command that is to end.
 pub const KILL_GRACE: Span = Span::from_secs(2);

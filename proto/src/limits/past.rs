@@ -7,9 +7,7 @@ pub const JOB_PARTS_TIMEOUT: Span = Span::from_secs(10);
 /// The shares of that for records of tasks and jobs, and for records of jobs alone. The rest is for
 /// events.
 pub const HISTORY_RECORDS_SHARE: u64 = 2;
-pub const HISTORY_JOBS_SHARE: u64 = 8;
 /// The record of a job stays this many times as long as its events and task records.
 pub const HISTORY_JOBS_AGE_FACTOR: u64 = 10;
 /// The interval of retention, and the maximum number of jobs that one pass removes.
 pub const HISTORY_LOOK_INTERVAL: Span = Span::from_secs(5);
-pub const HISTORY_JOBS_PER_LOOK: usize = 50;

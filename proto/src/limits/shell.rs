@@ -19,9 +19,7 @@ pub const SYNC_GAP: Span = Span::from_millis(5);
 /// The interval at which a node reads all of its records to find damage in rarely read ones, and
 /// the smallest interval that a user may set.
 pub const SCRUB_INTERVAL: Span = Span::from_secs(86_400);
-pub const SCRUB_INTERVAL_MIN: Span = Span::from_secs(1);
 /// How long a node waits for the state directory of a predecessor that is just ending.
-pub const STATE_LOCK_TIMEOUT: Span = Span::from_secs(1);
 pub const GREETING_TIMEOUT: Span = Span::from_secs(5);
 pub const REDIAL_AFTER: Span = Span::from_millis(50);
 pub const REDIAL_AFTER_MAX: Span = Span::from_secs(2);
@@ -43,9 +41,6 @@ pub const HANDSHAKE_TIMEOUT: Span = Span::from_secs(5);
 pub const UNAUTHENTICATED_CONNECTIONS_MAX: usize = 128;
 pub const UNAUTHENTICATED_GRACE: Span = Span::from_millis(500);
 pub const UNAUTHENTICATED_BYTES_MAX: usize = 1 << 20;
-/// The maximum number of unused tokens, and the maximum validity of one.
-pub const TOKENS_MAX: usize = 64;
-pub const TOKEN_LIFETIME_MAX: Span = Span::from_secs(86_400);
 /// The maximum number of simultaneous uploads; further ones wait.
 pub const UPLOADS_IN_FLIGHT_MAX: usize = 8;
 /// The size of the buffer between a socket and a file.

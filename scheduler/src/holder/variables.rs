@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use proto::limits::VARIABLE_AGAIN;
 use proto::variable::{check_value, improves};
 use proto::wire::message::Body;
 use proto::wire::{VarRule, VarValue};
@@ -19,6 +18,9 @@ use crate::holder::task::Work;
 use crate::limits::REPEAT_MAX;
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
+
+/// A node repeats values that are not known to be synced after this time.
+const VARIABLE_AGAIN: Span = Span::from_secs(1);
 
 /// The variables of the jobs that have tasks here.
 pub(crate) type Variables = BTreeMap<JobId, JobVariables>;

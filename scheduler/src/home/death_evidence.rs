@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use proto::limits::{INCARNATION_ENDS_KEPT_MAX, INCARNATIONS_KEPT_MAX};
+use proto::limits::INCARNATIONS_KEPT_MAX;
 use proto::wire::message::Body;
 use proto::wire::{LifeEnd, StartFact};
 use proto::{Incarnation, NodeId, Time, wire};
@@ -19,6 +19,9 @@ use crate::limits::WITNESSES_ASKED_AFTER;
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
 use proto::Span;
+
+/// The number of remembered ends of incarnations.
+const INCARNATION_ENDS_KEPT_MAX: usize = 1024;
 
 /// The interval between a home's queries to witnesses, and the time after which it stops them.
 const WITNESSES_ASKED_INTERVAL: Span = Span::from_millis(500);

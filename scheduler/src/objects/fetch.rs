@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use proto::limits::FETCH_TRIES_COPY_KNOWN_MAX;
 use proto::work::{Fetch, FetchError, Outcome, Stay};
 use proto::{Event, NodeId, ObjectId, Span, TaskId, Time, wire};
 
@@ -18,6 +17,9 @@ use crate::objects::data::{Reads, Settings, wire_object};
 use crate::objects::limits::LOCATE_TIMEOUT;
 use crate::output::Out;
 use crate::{Mutant, Scheduler};
+
+/// The number of tries while a copy is known that may become available.
+const FETCH_TRIES_COPY_KNOWN_MAX: u32 = 256;
 
 /// The timeout of a query for copies grows with the transfer time of the object by this factor, up
 /// to `LOCATE_TIMEOUT_MAX`, because readers queue for a source.

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::Reason;
-use proto::limits::{STEAL_AHEAD_PER_SLOT, STEAL_NEIGHBOURS_MAX, STEAL_NEIGHBOURS_MIN};
+use proto::limits::{STEAL_NEIGHBOURS_MAX, STEAL_NEIGHBOURS_MIN};
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Attempt, Event, Incarnation, JobId, LocalId, NodeId, Span, TaskId, Time, wire};
@@ -22,6 +22,9 @@ use crate::limits::{COMMIT_WAIT, COUNTS_NODES, STEAL_TIMEOUT};
 use crate::output::{Out, task_attempt};
 use crate::stealing::Stealing;
 use crate::{Mutant, Scheduler, Tuning};
+
+/// The maximum number of tasks per slot that a thief requests while it still has tasks.
+const STEAL_AHEAD_PER_SLOT: usize = 2;
 
 #[derive(Debug)]
 enum Phase {

@@ -2,9 +2,10 @@
 
 use std::io::{BufRead, Read as _};
 
-use proto::limits::LIST_ENTRY_BYTES_MAX;
-
 use crate::lists::ListError;
+
+/// The maximum size of one entry of a list of commands.
+const LIST_ENTRY_BYTES_MAX: usize = 128 << 10;
 
 /// The words after `--`: the command and its lists.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -9,6 +9,9 @@ use verb::Context;
 use verb::errors::{Done, Exit, Failure};
 use verb::units::Timespan;
 
+/// The longest validity of a token.
+const TOKEN_LIFETIME_MAX: Duration = Duration::from_secs(86_400);
+
 #[derive(Subcommand, Debug)]
 pub(crate) enum TokenVerb {
     /// Make a token, with which one node gets the instance's keys once
@@ -37,9 +40,8 @@ pub(crate) fn run(context: &Context, verb: &TokenVerb) -> Done {
 }
 
 fn make(context: &Context, life: Duration) -> Done {
-    let longest = Duration::from_nanos(proto::limits::TOKEN_LIFETIME_MAX.0);
-    if life.is_zero() || life > longest {
-        let hours = longest.as_secs() / 3600;
+    if life.is_zero() || life > TOKEN_LIFETIME_MAX {
+        let hours = TOKEN_LIFETIME_MAX.as_secs() / 3600;
         return Err(Failure::usage(format!("--expires is more than nothing and at most {hours}h")));
     }
     let dir = context.dir()?;

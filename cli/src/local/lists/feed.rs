@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{BufReader, IsTerminal as _, Read};
 
-use proto::limits::LIST_MEMORY_BYTES_MAX;
 use tokio::sync::mpsc;
 use verb::errors::Failure;
 use verb::output::say;
@@ -13,6 +12,9 @@ use workloads::lists::{
 };
 
 use super::ListArgs;
+
+/// The maximum size of all entries of lists that are in memory.
+const LIST_MEMORY_BYTES_MAX: usize = 64 << 20;
 
 /// The maximum size of one argument of a command (`MAX_ARG_STRLEN` of Linux), and of all together.
 const ARGUMENT_BYTES_MAX: usize = (128 << 10) - 1;

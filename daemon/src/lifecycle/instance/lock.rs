@@ -21,11 +21,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use executor::locks::{self, Taken};
-use proto::{Span, limits};
+use proto::Span;
 
 use super::{random_u64, temporary, write_synced};
 use crate::error::StartError;
 use crate::limits::LOCK_HEARTBEAT_TIMEOUT;
+
+/// How long a node waits for the state directory of a predecessor that is just ending.
+const STATE_LOCK_TIMEOUT: Span = Span::from_secs(1);
 
 /// The interval at which a process writes a heartbeat into its directory, for file systems that may
 /// have no locks.
@@ -62,7 +65,7 @@ impl DirLock {
         loop {
             match Self::try_to_take(dir, name)? {
                 Some(lock) => return Ok(lock),
-                None if begun.elapsed() < duration(limits::STATE_LOCK_TIMEOUT) => {
+                None if begun.elapsed() < duration(STATE_LOCK_TIMEOUT) => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 None => return Err(StartError::InUse { path: dir.to_path_buf() }),

@@ -1,10 +1,7 @@
 //! Retention: the home of jobs thins the oldest ended ones when their history exceeds the limits.
 //! The record of a thinned job stays with its summary; later it is removed too.
 
-use proto::limits::{
-    HISTORY_JOBS_AGE_FACTOR, HISTORY_JOBS_PER_LOOK, HISTORY_JOBS_SHARE, HISTORY_LOOK_INTERVAL,
-    HISTORY_RECORDS_SHARE,
-};
+use proto::limits::{HISTORY_JOBS_AGE_FACTOR, HISTORY_LOOK_INTERVAL, HISTORY_RECORDS_SHARE};
 use proto::marks::{Mark, mark};
 use proto::{JobId, Span, Time, wire};
 
@@ -14,6 +11,12 @@ use crate::Tuning;
 use crate::limits::HISTORY_MORE_INTERVAL;
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
+
+/// The records of jobs may fill one part in this many of the history.
+const HISTORY_JOBS_SHARE: u64 = 8;
+
+/// The maximum number of jobs that one look thins or drops.
+const HISTORY_JOBS_PER_LOOK: usize = 50;
 
 /// The assumed sizes, on disk and in memory, of the record of a task, of a job, and of a part of a
 /// summary.

@@ -1,12 +1,15 @@
 //! Rounds of jobs at their homes: an ended job continues with its tasks that are not done.
 
-use proto::limits::{NAME_BYTES_MAX, RETRY_TASKS_MAX, ROUNDS_MAX};
+use proto::limits::{NAME_BYTES_MAX, ROUNDS_MAX};
 use proto::marks::{Mark, mark};
 use proto::{JobId, Time, wire};
 
 use super::{Job, Jobs};
 use crate::output::Out;
 use crate::routing::partition_owners::Homes;
+
+/// The maximum number of tasks that one retry may name.
+const RETRY_TASKS_MAX: usize = 4096;
 
 impl Jobs {
     /// Opens the next round of an ended job; a repeated request is a no-op. `None`: there is no

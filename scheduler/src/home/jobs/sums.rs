@@ -1,8 +1,10 @@
 //! The sums of the reports of all partitions of a job.
 
-use proto::limits::FAILURES_KEPT_PER_JOB;
 use proto::variable::add_sums;
 use proto::wire;
+
+/// The number of failures that the record of a job names.
+const FAILURES_KEPT_PER_JOB: usize = 64;
 
 /// Adds a report to the sum.
 pub(super) fn add(sum: &mut wire::PartitionCount, count: &wire::PartitionCount) {

@@ -6,6 +6,9 @@ use proto::{LocalId, wire};
 
 use super::open::{SPAWNED_CHUNKS, SPAWNED_INDICES};
 
+/// The maximum number of slots of one task.
+const TASK_SLOTS_MAX: u32 = 1 << 24;
+
 /// The reason why a chunk is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkError {
@@ -20,7 +23,7 @@ pub enum ChunkError {
 
 /// Refuses a chunk that could break the ledger.
 pub(super) fn check_chunk(chunk: &wire::Chunk) -> Result<(), ChunkError> {
-    use proto::limits::{CHUNK_EDGES_MAX, CHUNK_TASKS_MAX, TASK_SLOTS_MAX};
+    use proto::limits::{CHUNK_EDGES_MAX, CHUNK_TASKS_MAX};
     let wrong = |what| {
         let (job, partition, number) = (chunk.job, chunk.partition, chunk.number);
         Err(ChunkError::Malformed { job, partition, number, what })
@@ -54,7 +57,6 @@ pub(super) fn check_chunk(chunk: &wire::Chunk) -> Result<(), ChunkError> {
 
 /// Refuses a chunk of an open job that could break the ledger, or with tasks that wait without end.
 pub(super) fn check_open_chunk(chunk: &wire::Chunk) -> Result<(), ChunkError> {
-    use proto::limits::TASK_SLOTS_MAX;
     check_chunk(chunk)?;
     let wrong = |what| {
         let (job, partition, number) = (chunk.job, chunk.partition, chunk.number);

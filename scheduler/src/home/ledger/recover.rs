@@ -10,6 +10,9 @@ use super::{Ending, Ledger, Times, check_chunk};
 use crate::Mutant;
 use crate::output::Out;
 
+/// The number of failures that a partition reports of a job.
+const FAILURES_KEPT_PER_PARTITION: usize = 4;
+
 /// One stored record. Those of one job and partition come in the order of the variants.
 #[derive(Debug)]
 pub enum LedgerRecord {
@@ -203,7 +206,7 @@ impl Ledger {
         }
         let name = self.name(task);
         let Some(part) = self.part_mut(task) else { return };
-        if part.count.failures.len() < proto::limits::FAILURES_KEPT_PER_PARTITION {
+        if part.count.failures.len() < FAILURES_KEPT_PER_PARTITION {
             part.count.failures.push(wire::Failure {
                 local: task.local.0,
                 name,

@@ -7,13 +7,15 @@
 //! A whole job is marked first, durably. From then on no task of it is placed, run or counted as
 //! done here, and its tasks end, a bounded number in each step.
 
-use proto::limits::STEP_CANCELS_MAX;
 use proto::{Event, JobId, LocalId, TaskId, Time};
 
 use super::records::{End, State};
 use super::{Ending, Ledger};
 use crate::Mutant;
 use crate::output::{Out, task_attempt};
+
+/// The maximum number of tasks of cancelled jobs that end in one step.
+const STEP_CANCELS_MAX: usize = 4096;
 
 /// The progress of the cancellation of a whole job.
 #[derive(Debug)]

@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::event::{RetryReason, Spared};
-use proto::limits::{CRASH_LIMIT_MAX, CRASHES_ALONE_MIN, CRASHES_MAX, DEATHS_KEPT_MAX};
+use proto::limits::{CRASH_LIMIT_MAX, CRASHES_ALONE_MIN, CRASHES_MAX};
 use proto::marks::{Mark, mark};
 use proto::wire::StartFact;
 use proto::{Attempt, Event, Incarnation, NodeId, Span, TaskId, Time, wire};
@@ -29,6 +29,9 @@ use crate::holder::task::{is_call, is_command};
 use crate::home::ledger::records::{Side, State};
 use crate::home::ledger::{Cell, End, Ending, Ledger, RecordError};
 use crate::output::Out;
+
+/// The number of remembered deaths of one task.
+const DEATHS_KEPT_MAX: usize = 16;
 
 /// A task with two deaths counted apart rests up to this long before it starts again. The maximum
 /// doubles each time, at most `CRASHED_TASK_BACKOFF_DOUBLINGS_MAX` times.

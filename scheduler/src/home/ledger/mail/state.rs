@@ -2,10 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::{
-    LETTER_BYTES_AT_ONCE_MAX, LETTERS_AT_ONCE_MAX, MAILBOX_BYTES_MAX, MAILBOX_EVENTS_MAX,
-};
+use proto::limits::MAILBOX_EVENTS_MAX;
 use proto::{LocalId, PartitionId, Span, Time, wire};
+
+/// The maximum bytes of the letters in one mailbox.
+const MAILBOX_BYTES_MAX: usize = 1 << 20;
+
+/// The bytes of the letters that a home gives to a task at once, if there are several.
+const LETTER_BYTES_AT_ONCE_MAX: usize = 64 << 10;
+
+/// The number of letters that a home gives to a task at once.
+const LETTERS_AT_ONCE_MAX: usize = 64;
 
 /// A letter takes this much more room than its bytes.
 const LETTER_OVERHEAD: usize = 32;
