@@ -19,7 +19,7 @@ use crate::door::token::Token;
 use crate::event_loop::inbox::Local;
 
 /// A command waits this long for the home of its job to say which variables there are.
-const VARIABLE_PATIENCE: Duration = Duration::from_secs(10);
+const VARIABLES_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An attempt, and its job with the number of declared variables.
 type Caller = ((TaskId, Attempt), (JobId, u32));
@@ -106,7 +106,7 @@ impl Door {
                 let _ = changes.changed().await; // The sender lives as long as the door.
             }
         };
-        timeout(VARIABLE_PATIENCE, found).await.unwrap_or_else(|_| {
+        timeout(VARIABLES_ANSWER_TIMEOUT, found).await.unwrap_or_else(|_| {
             let text = "the home of the job does not answer, so its variables are not known here";
             Err(Refusal::bad(text, "call again later"))
         })
