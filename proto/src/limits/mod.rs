@@ -138,6 +138,8 @@ pub const FAILURES_KEPT_PER_PARTITION: usize = 4;
 pub const FAILURES_KEPT_PER_JOB: usize = 64;
 pub const STDERR_TAIL_BYTES: usize = 2048;
 pub const ERROR_BYTES_MAX: usize = 4096;
+/// The maximum number of jobs that a job waits for.
+pub const AFTER_JOBS_MAX: usize = 16;
 /// The maximum numbers of rounds of a job, and of tasks that a retry may name.
 pub const ROUNDS_MAX: usize = 1000;
 pub const RETRY_TASKS_MAX: usize = 4096;
