@@ -109,7 +109,7 @@ pub use kv::{Cas, KeyWatch, Kv, KvKind, KvNumber, KvOp, KvResult, KvStatus, Valu
 pub use open::{NewTask, OpenJob, OpenOptions, Parent};
 pub use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskId};
 pub use security::{Bundle, Dialer, Keyring, Role};
-pub use submit::{JobHandle, JobSettings, Submit, SubmitOptions, now_ns};
+pub use submit::{AfterJob, JobHandle, JobSettings, Submit, SubmitOptions, now_ns};
 pub use variables::{DeclaredVariable, Variable, VariablesWatch};
 pub use watch::JobWatch;
 pub use workloads::{CrashLimit, Graph, Needs, Notice, Placement, Plan};

@@ -1,6 +1,7 @@
 //! Submission of a graph: chunks directly to the homes of their tasks, then one commit.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -29,6 +30,37 @@ pub enum Submit {
     Nodes(Vec<NodeId>),
 }
 
+/// A job that another one waits for. Its text is `7`, or `any:7`.
+///
+/// ```
+/// let after: starling_client::AfterJob = "any:7".parse().unwrap();
+/// assert!(after.any);
+/// assert!("seven".parse::<starling_client::AfterJob>().is_err());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AfterJob {
+    /// Its number in the cluster.
+    pub job: JobId,
+    /// The other job starts however this one ends. Otherwise this one must end without failures.
+    pub any: bool,
+}
+
+impl FromStr for AfterJob {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wire::AfterJob { job, any, .. } = proto::after::parse(text)?;
+        Ok(Self { job: JobId(job), any })
+    }
+}
+
+impl AfterJob {
+    pub(crate) fn records(list: &[Self]) -> Vec<wire::AfterJob> {
+        let record = |one: &Self| wire::AfterJob { job: one.job.0, any: one.any, end: 0 };
+        list.iter().map(record).collect()
+    }
+}
+
 /// The settings of a submission.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct SubmitOptions {
@@ -46,6 +78,8 @@ pub struct SubmitOptions {
     pub submitted_ns: Option<u64>,
     /// Values that the tasks share.
     pub variables: Vec<DeclaredVariable>,
+    /// No task starts before these jobs have ended; empty: as the workflow file says.
+    pub after: Vec<AfterJob>,
 }
 
 /// The settings of a job.
@@ -153,6 +187,15 @@ impl Client {
         Ok(chosen)
     }
 
+    /// Refuses a list of jobs to wait for that names an unknown job, before anything is sent.
+    async fn check_after(&self, job: JobId, after: &[wire::AfterJob]) -> Result<(), ClientError> {
+        proto::after::check(job.0, after).map_err(ClientError::Refused)?;
+        for one in after {
+            self.job_record(JobId(one.job)).await?;
+        }
+        Ok(())
+    }
+
     /// The placement of a graph's tasks. Takes the job's number and sends nothing.
     pub async fn plan<'g>(
         &self,
@@ -189,16 +232,22 @@ impl Client {
         options: &SubmitOptions,
     ) -> Result<JobHandle, ClientError> {
         let submitted_ns = options.submitted_ns.unwrap_or_else(now_ns);
+        let of_file = plan.graph().job_options();
+        let after = match options.after.is_empty() {
+            true => of_file.after.clone(),
+            false => AfterJob::records(&options.after),
+        };
+        self.check_after(plan.job(), &after).await?;
         self.send_chunks(plan).await?;
         // After the chunks: homes that know the job delete its files if it is never committed.
         tokio::select! {
             put = self.put_uploads(plan) => put?,
             lost = self.keep_alive(plan) => return Err(lost),
         }
-        let of_file = plan.graph().job_options();
         let mut settings = options.settings;
         settings.at_most = settings.at_most.or(of_file.at_most);
         let mut commit = plan.commit(&options.name, submitted_ns, settings.to_record());
+        commit.after = after;
         commit.variables = DeclaredVariable::records(&options.variables);
         let is_new = |one: &&wire::VarDeclared| {
             options.variables.iter().all(|other| other.name() != one.name)

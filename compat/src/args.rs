@@ -95,6 +95,10 @@ pub(crate) struct SubmitArgs {
     pub(crate) cpus: Option<String>,
     #[arg(long, value_name = "NAME=AMOUNT")]
     pub(crate) resource: Vec<String>,
+    /// Each task holds this number of whole workers at once
+    #[arg(long, value_name = "N", conflicts_with_all = ["cpus", "resource"],
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) nodes: Option<u32>,
     #[arg(long, allow_negative_numbers = true, default_value_t = 0)]
     pub(crate) priority: i32,
     #[arg(long)]

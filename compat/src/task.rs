@@ -193,6 +193,12 @@ fn variables(
     let of = &order.submission;
     command.env("HQ_JOB_ID", names.job).env("HQ_TASK_ID", names.task);
     command.env("HQ_INSTANCE_ID", &names.instance).env("HQ_SUBMIT_DIR", &of.submit_dir);
+    // Of a task on several workers.
+    for (name, own) in [("HQ_NUM_NODES", "STARLING_NODES"), ("HQ_NODE_FILE", "STARLING_NODEFILE")] {
+        if let Some(value) = std::env::var_os(own) {
+            command.env(name, value);
+        }
+    }
     if order.has_entries {
         command.env("HQ_ENTRY", std::env::var_os("STARLING_ENTRY").unwrap_or_default());
     }

@@ -1,6 +1,6 @@
 //! `hq worker`, but for its start: nodes of Starling, with the numbers and texts of the front.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,9 @@ const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 const RUNNING: &str = "RUNNING";
 
+/// Nodes that were started without the front have numbers from here on.
+const OTHERS_FROM: u64 = 1_000_000;
+
 /// A worker with its node.
 struct Worker {
     record: WorkerRecord,
@@ -33,7 +36,8 @@ struct Worker {
     state: &'static str,
 }
 
-/// The workers that were started through the front, by number.
+/// The workers, by number: those that were started through the front, and other nodes with slots
+/// that are up.
 async fn all(client: &Client) -> Result<Vec<Worker>, Failure> {
     let records = records::workers(client).await?;
     let map = client.raw().newest_map(MAP_TIMEOUT).await;
@@ -46,7 +50,29 @@ async fn all(client: &Client) -> Result<Vec<Worker>, Failure> {
         let state = state(&record, member);
         out.push(Worker { node: member.map(|member| member.node), record, state });
     }
+    let known: BTreeSet<u32> = out.iter().filter_map(|worker| worker.node).collect();
+    let is_other = |it: &&wire::Member| is_up(it) && it.slots > 0 && !known.contains(&it.node);
+    out.extend(map.members.iter().filter(is_other).map(Worker::of_other));
     Ok(out)
+}
+
+impl Worker {
+    /// A node that was started without the front, such as by 'starling up'.
+    fn of_other(member: &wire::Member) -> Self {
+        let slots = f64::from(member.slots);
+        let record = WorkerRecord {
+            id: OTHERS_FROM + u64::from(member.node),
+            pid: member.pid,
+            machine: member.host.clone(),
+            host: member.host.clone(),
+            group: "default".to_owned(),
+            resources: vec![("cpus".to_owned(), member.slots.to_string())],
+            pools: vec![Pool { name: "cpus".to_owned(), amount: slots, groups: Vec::new() }],
+            heartbeat: "N/A".to_owned(),
+            ..WorkerRecord::default()
+        };
+        Self { record, node: Some(member.node), state: RUNNING }
+    }
 }
 
 /// Why a node has left is not on record: what the worker was told to do counts.
@@ -212,11 +238,13 @@ fn info_rows(worker: &Worker, state: Option<&wire::NodeState>) -> Vec<(&'static 
         format!("assigned tasks: {assigned}{running}")
     });
     let (manager, job) = manager(of);
+    let is_known = of.started_ns > 0;
+    let started = if is_known { time_of_day(of.started_ns) } else { "N/A".to_owned() };
     vec![
         ("Worker", of.id.to_string()),
         ("State", worker.state.to_owned()),
         ("Hostname", of.host.clone()),
-        ("Started", time_of_day(of.started_ns)),
+        ("Started", started),
         ("Resources", pools.join("\n")),
         ("Time Limit", optional_span(of.time_limit_ns)),
         ("Idle timeout", optional_span(of.idle_timeout_ns)),
@@ -257,7 +285,7 @@ fn json(worker: &Worker, state: Option<&wire::NodeState>) -> Value {
             "resources": json_pools(&of.pools, &of.couplings),
         },
         "allocation": allocation,
-        "started": iso_time(of.started_ns),
+        "started": (of.started_ns > 0).then(|| iso_time(of.started_ns)),
         "ended": null,
         "runtime_info": runtime,
         "last_task_started": null,
@@ -296,7 +324,9 @@ async fn stop(front: &Front, client: &Client, selector: &Selector) -> Result<(),
             None => failed("worker not found"),
             Some(worker) if worker.state != RUNNING => failed("worker is already stopped"),
             Some(worker) => {
-                records::stop_worker(client, id).await?;
+                if id < OTHERS_FROM {
+                    records::stop_worker(client, id).await?;
+                }
                 stopped.extend(worker.node);
                 format!("Worker {id} stopped")
             }

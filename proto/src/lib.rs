@@ -12,6 +12,7 @@ assert_eq!(task.partition(), PartitionId(7)); // finds the home without a look-u
 ```
 */
 
+pub mod after;
 pub mod busy;
 pub mod codec;
 mod coverage;

@@ -26,6 +26,9 @@ pub(crate) const RECONCILE_SKIPS_MAX: u32 = 3;
 pub(crate) const STALL_AFTER: Span = Span::from_secs(30);
 pub(crate) const STALL_LOOK_INTERVAL: Span = Span::from_secs(10);
 pub(crate) const STALL_JOBS_PER_LOOK_MAX: usize = 64;
+/// The home of a waiting job asks about the other jobs at this interval, some at a time.
+pub(crate) const AFTER_ASK_INTERVAL: Span = Span::from_secs(10);
+pub(crate) const AFTER_ASKED_PER_ROUND_MAX: usize = 256;
 /// A task that waits for its home to record its start keeps its slot for at most this long.
 pub(crate) const START_ASK_TIMEOUT: Span = Span::from_secs(1);
 /// A message that reached a wrong home is sent again after this delay, or when the map changes. The

@@ -233,6 +233,14 @@ proto::mutants! {
         ThrottleForgetsOthers "throttle-forgets-others",
     }
 
+    /// Mutants of jobs that wait for other jobs.
+    OF_AFTER by Simulator {
+        /// A home that loads a waiting job forgets for which jobs it waits.
+        AfterForgottenOnTakeover "after-forgotten-on-takeover",
+        /// A job that waits starts however the other one has ended.
+        AfterIgnoresFailures "after-ignores-failures",
+    }
+
     /// Mutants of paused nodes.
     OF_PAUSES by Simulator {
         /// A paused node starts tasks as before.

@@ -224,7 +224,10 @@ impl Scheduler {
             Body::HeldTasksQuery(holding) => self.on_held_tasks_query(from, &holding.tasks, out),
             Body::TasksNotHeld(not_held) => self.on_tasks_not_held(from, &not_held, out),
             Body::Cancel(cancel) => _ = self.on_cancel(now, &cancel, out),
-            Body::JobEnd(end) => self.on_job_end(from, end, out),
+            Body::JobEnd(end) => {
+                self.note_end(now, from, &end, out);
+                self.on_job_end(from, end, out);
+            }
             // Links have joined fragments before they come here. Messages about replicas of
             // partitions do not come to the scheduler.
             Body::Fragment(_)
@@ -401,6 +404,7 @@ impl Scheduler {
         self.report(now, out);
         self.expire_uncommitted(now, out);
         self.reconcile(now, out);
+        self.ask_for_ends_of_awaited(now, out);
         self.home.jobs.check_stalls(now, self.routing.homes(), out);
         self.home.jobs.tend_collections(now, self.routing.homes(), out);
         self.home.jobs.retain(now, &self.options.tuning, self.routing.homes(), out);
@@ -437,6 +441,7 @@ impl Scheduler {
             self.home.ledger.next_release(),
             self.home.deadline(),
             self.home.jobs.next_stall_check(),
+            self.home.jobs.next_ask_for_ends(now),
             self.home.jobs.next_collection(),
             self.home.jobs.next_retention(),
             self.home.jobs.next_forgetting(),

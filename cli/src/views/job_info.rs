@@ -152,6 +152,12 @@ pub(crate) async fn info(
     if let Some(by) = jobs::canceller(&state) {
         add("cancelled by", &by);
     }
+    if let Some(waits) = jobs::waits_line(&state) {
+        add("start", &waits);
+    }
+    if let Some(why) = state.skipped_text() {
+        add("skipped", &why);
+    }
     if let Some(stall) = jobs::stall_line(&state) {
         add("stalled", &stall);
     }

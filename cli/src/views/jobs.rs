@@ -115,6 +115,12 @@ pub(crate) fn state_word(state: &JobState) -> &'static str {
     }
 }
 
+/// For which jobs this one waits, in a line.
+pub(crate) fn waits_line(state: &JobState) -> Option<String> {
+    let jobs: Vec<String> = state.waits_for().map(|job| format!("job {job}")).collect();
+    (!jobs.is_empty()).then(|| format!("waits for {}", jobs.join(" and ")))
+}
+
 /// The round of a job that was retried.
 pub(crate) fn later_round(state: &JobState) -> Option<u32> {
     Some(state.round()).filter(|&round| round > 0)
@@ -165,6 +171,9 @@ pub(crate) struct JobRow {
     /// None of its tasks has started. Present only then.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) waiting: bool,
+    /// The jobs that must end before its tasks start.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) waits_for: Vec<String>,
 }
 
 /// The stall of a job.
@@ -227,7 +236,8 @@ impl JobRow {
             ended_s: (state.ended_ns > 0).then_some(state.ended_ns as f64 / 1e9),
             stall: StallRow::of(state),
             round: later_round(state),
-            waiting: false,
+            waiting: state.is_held_back(),
+            waits_for: state.waits_for().map(|job| job.to_string()).collect(),
         }
     }
 
@@ -259,6 +269,7 @@ pub(crate) async fn note_waiting(client: &Client, states: &[JobState], rows: &mu
         let counts = counts(state);
         let started = counts.executions + counts.done + counts.failed;
         state.phase() == JobPhase::Running
+            && !state.is_held_back()
             && started == 0
             && (1..=LOOKED_AT_TASKS_MAX).contains(&state.total)
     };
@@ -370,6 +381,9 @@ pub(crate) fn tell_more_of_run(state: &JobState) {
 }
 
 fn more_line(state: &JobState) -> Option<String> {
+    if let Some(why) = state.skipped_text() {
+        return Some(format!("error: all tasks were skipped: {why}"));
+    }
     let counts = counts(state);
     let failure = counts.failures.first()?;
     let local = LocalId(failure.local);

@@ -59,6 +59,11 @@ struct ReportWithFailures<'r> {
     stall: Option<jobs::StallRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     round: Option<u32>,
+    /// The jobs that must end before its tasks start, and why all of these are skipped.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waits_for: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped_because: Option<String>,
     /// The directory of a run's kept outputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     results_dir: Option<String>,
@@ -104,6 +109,8 @@ pub(crate) fn json(
         failures,
         stall,
         round,
+        waits_for: state.waits_for().map(|job| job.to_string()).collect(),
+        skipped_because: state.skipped_text(),
         results_dir,
         open,
         held_bytes,

@@ -41,6 +41,10 @@ pub struct JobInfo {
     pub failures: Vec<TaskFailure>,
     /// The reason if the job makes no progress at present.
     pub stalled: Option<String>,
+    /// The jobs that must end before its tasks start.
+    pub waits_for: Vec<JobId>,
+    /// The reason if all its tasks are skipped because a job has not ended without failures.
+    pub skipped_because: Option<String>,
 }
 
 impl JobInfo {
@@ -194,6 +198,8 @@ impl JobInfo {
             Openness::of_record(state.openness()),
             state.round(),
         );
+        let waits_for = state.waits_for().map(JobId).collect();
+        let skipped_because = state.skipped_text();
         let sum = state.sum.unwrap_or_default();
         let stalled = state.stall.as_ref().map(|stall| {
             let why = Stall::of_number(u64::from(stall.why)).unwrap_or(Stall::NotCounted);
@@ -214,6 +220,8 @@ impl JobInfo {
             lost_why: Some(sum.lost).filter(|why| !why.is_empty()),
             failures: sum.failures.into_iter().map(TaskFailure::of_record).collect(),
             stalled,
+            waits_for,
+            skipped_because,
         }
     }
 }

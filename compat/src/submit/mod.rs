@@ -394,7 +394,8 @@ fn describe(
     let program = program.display().to_string();
     let argv = [&program, TASK_VERB, "{job}", "{i}", &order.text()];
     let spec = TaskSpec::command(argv).name("task-{i}").kind(&name_of(args)?);
-    let spec = spec.needs(&wanted.needs)?.priority(args.priority).awaits_nodes();
+    let spec = spec.needs(&wanted.needs)?.nodes(args.nodes.unwrap_or(1));
+    let spec = spec.priority(args.priority).awaits_nodes();
     let limit = CrashLimit::from_str(&args.crash_limit);
     let spec =
         spec.crash_limit(limit.map_err(|why| Failure::usage(format!("--crash-limit: {why}")))?);

@@ -37,7 +37,9 @@ impl Wanted {
 }
 
 fn of_flags(args: &SubmitArgs) -> Result<Way, Failure> {
-    let mut amounts = vec![("cpus".to_owned(), amount(args.cpus.as_deref().unwrap_or("1"))?)];
+    // A task on several workers has whole ones.
+    let cpus = args.cpus.as_deref().unwrap_or(if args.nodes.is_some() { "all" } else { "1" });
+    let mut amounts = vec![("cpus".to_owned(), amount(cpus)?)];
     for text in &args.resource {
         let Some((name, wanted)) = text.split_once('=') else {
             return Err(Failure::usage(format!("'{text}' is not NAME=AMOUNT")));

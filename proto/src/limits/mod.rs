@@ -122,6 +122,8 @@ pub const CANCEL_TASKS_MAX: usize = 4096;
 /// The number of tries while a copy is known that may become available.
 pub const STDERR_TAIL_BYTES: usize = 2048;
 pub const ERROR_BYTES_MAX: usize = 4096;
+/// The maximum number of jobs that a job waits for.
+pub const AFTER_JOBS_MAX: usize = 16;
 /// The maximum numbers of rounds of a job, and of tasks that a retry may name.
 pub const ROUNDS_MAX: usize = 1000;
 pub const TASKS_PER_ANSWER_MAX: usize = 4096;

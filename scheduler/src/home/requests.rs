@@ -540,7 +540,7 @@ impl Scheduler {
         let mut state = wire::NodeState {
             ready_local: self.holder.local().len() as u64,
             ready_shared: self.holder.shared().len() as u64,
-            running: self.holder.running().len() as u64,
+            running: (self.holder.running().len() + self.parts_of_others()) as u64,
             waiting: self.home.ledger.waiting(),
             steals_tried: self.stats.steals_tried,
             steals_won: self.stats.steals_won,

@@ -1,5 +1,6 @@
 //! Tests of the scheduler as a whole: messages and requests go in, effects come out.
 
+mod after_tests;
 mod captured_tests;
 mod credit_tests;
 mod death_evidence_tests;

@@ -72,7 +72,7 @@ fn first_blocked(job: &ExpectedJob) -> Option<(LocalId, &ExpectedTask)> {
 
 /// Every task of an ended job ended as its kind and its parents require.
 pub(crate) fn on_end(job: &ExpectedJob) -> Verdict {
-    if job.cancelled || job.promise != SubmissionStage::Ended {
+    if job.cancelled || job.is_skipped() || job.promise != SubmissionStage::Ended {
         return Ok(());
     }
     let removed = removal::below(job, &job.named);

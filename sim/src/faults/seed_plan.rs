@@ -9,6 +9,7 @@ use workloads::{Graph, Placement, generate};
 use crate::faults::clients::hot_key_client::HotKeyPlan;
 use crate::faults::clients::job_client::{ClientPlan, Death, OpenPlan};
 use crate::faults::clients::random_jobs::{Draft, JobMix, Submission};
+use crate::faults::kinds::after_jobs::Afters;
 use crate::faults::kinds::gangs;
 use crate::faults::kinds::node_offers;
 use crate::faults::kinds::notices;
@@ -82,6 +83,7 @@ pub(crate) struct Plan {
     kv_keys: u64,
     hot_key_clients: Vec<HotKeyPlan>,
     limits: Limits,
+    afters: Afters,
     /// Decides which store clients number their batches, from a separate stream.
     numbers: SimRng,
     dice: SimRng,
@@ -222,7 +224,7 @@ impl Plan {
         if !faultless {
             wear(&mut nasty, &mut world);
         }
-        let limits = Limits::draw(&world);
+        let (limits, afters) = (Limits::draw(&world), Afters::draw(&world));
         let faults = (!faultless).then(|| {
             let mut faults = FaultOptions::random(&mut dice, faults_for);
             if world.copies > 1 {
@@ -249,6 +251,7 @@ impl Plan {
             kv_keys: dice.between(1, 4),
             hot_key_clients,
             limits,
+            afters,
             numbers: SimRng::new(seed ^ NUMBERS_STREAM),
             dice,
         }
@@ -279,7 +282,7 @@ impl Plan {
     /// Submits the bag that must spread. Returns the client's number and the node that gets it.
     pub(crate) fn add_spread(&mut self, world: &mut World) -> Option<(usize, usize)> {
         let (draft, plan) = self.spread.take()?;
-        self.limits = Limits::default(); // It must spread.
+        (self.limits, self.afters) = Default::default(); // It must spread.
         // A joining or removed node may have no partitions.
         let drawn = self.dice.index(world.machines.len());
         let all = world.map.partitions.len() as u32;
@@ -325,11 +328,8 @@ impl Plan {
             }
         };
         throttles::set(&mut submission.commit, at_most);
-        let client = world.add_job(submission, plan);
-        if let Some(truth) = world.jobs.get_mut(&job) {
-            truth.at_most = (at_most > 0).then_some(at_most);
-        }
-        client
+        submission.commit.after = self.afters.next(job, plan.open.is_some());
+        world.add_job(submission, plan)
     }
 }
 

@@ -132,6 +132,10 @@ pub(crate) struct ExpectedJob {
     pub is_open: bool,
     /// The most tasks that run at once.
     pub at_most: Option<u32>,
+    /// The jobs that must end without failures before a task starts.
+    pub after: Vec<JobId>,
+    /// These were committed before this one.
+    pub knows_after: bool,
     pub promise: SubmissionStage,
     /// Its client cancels all of it.
     pub cancelled: bool,
@@ -157,6 +161,12 @@ impl ExpectedJob {
     /// The round in which its client received the end.
     pub(crate) fn announced_round(&self) -> u32 {
         self.told.as_ref().map_or(0, wire::JobState::round)
+    }
+
+    /// True if all its tasks were skipped, because of a job that it waited for.
+    pub(crate) fn is_skipped(&self) -> bool {
+        let settings = self.told.as_ref().and_then(|state| state.settings);
+        settings.is_some_and(|settings| settings.skipped_for != 0)
     }
 
     /// True if none of its tasks was cancelled or kills its node.
@@ -211,6 +221,8 @@ impl ExpectedJob {
             real_data,
             is_open: false,
             at_most: None,
+            after: Vec::new(),
+            knows_after: false,
             promise: SubmissionStage::Staged,
             cancelled: false,
             forbidden: false,

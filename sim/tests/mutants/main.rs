@@ -44,6 +44,7 @@ found! {
     every_mutant_of_gangs_is_found scheduler OF_GANGS,
     every_mutant_of_keepers_is_found node OF_KEEPERS,
     every_mutant_of_throttles_is_found scheduler OF_THROTTLES,
+    every_mutant_of_after_is_found scheduler OF_AFTER,
     every_mutant_of_pauses_is_found scheduler OF_PAUSES,
     every_mutant_of_moves_is_found scheduler OF_MOVES,
 }

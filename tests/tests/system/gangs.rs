@@ -181,3 +181,24 @@ fn a_command_of_a_list_holds_several_nodes() {
     assert!(refused.contains("needs 3 nodes at once, the cluster of this run has 2"), "{refused}");
     run("0").expect_code(2);
 }
+
+#[test]
+fn the_nodes_of_a_gang_that_runs_are_shown_as_running() {
+    let instance = Instance::up(3, 2);
+    let go = instance.sandbox().path("go");
+    let command = format!("until [ -e {} ]; do sleep 0.05; done", go.display());
+    let job = submit(&instance, &["--nodes", "2", "--", "sh", "-c", &command]);
+    let running = || {
+        let nodes = instance.json(&["node", "list"]);
+        let nodes = nodes["nodes"].as_array().expect("there are nodes").clone();
+        let mut running: Vec<u64> =
+            nodes.iter().map(|node| node["running"].as_u64().expect("a count")).collect();
+        running.sort_unstable();
+        running
+    };
+    wait_until("two of three nodes run it", || running() == [0, 1, 1]);
+    std::fs::write(&go, "").expect("there is room");
+    instance.starling(&["job", "wait", &job]).ok();
+    wait_until("no node runs it", || running() == [0, 0, 0]);
+    instance.down();
+}

@@ -187,3 +187,19 @@ fn entries_output_files_and_the_limit_of_failures() {
     assert_eq!(names[names.len() - 2..], ["theirs", "mine"]);
     instance.down();
 }
+
+#[test]
+fn nodes_of_up_are_workers_and_a_task_holds_several_of_them() {
+    let instance = Instance::up(2, 2);
+    let work = instance.sandbox().path("work");
+    fs::create_dir_all(&work).expect("a directory");
+    let listed = hq(&instance, &work, &["--output-mode=quiet", "worker", "list"]);
+    assert_eq!(listed, "1000000 RUNNING\n1000001 RUNNING\n");
+    let info = hq(&instance, &work, &["worker", "info", "1000001"]);
+    assert!(info.contains("cpus: 2"), "{info}");
+    let script = "echo $HQ_NUM_NODES $(wc -l < $HQ_NODE_FILE)";
+    let submit = ["submit", "--wait", "--nodes", "2", "--stdout", "out", "--", "sh", "-c", script];
+    hq(&instance, &work, &submit);
+    assert_eq!(fs::read_to_string(work.join("out")).expect("it ran"), "2 2\n");
+    instance.down();
+}

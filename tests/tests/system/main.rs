@@ -1,5 +1,6 @@
 //! System tests from the command line: each test runs the real binary.
 
+mod after_jobs;
 mod allocations;
 mod bad_input;
 mod book;

@@ -10,6 +10,9 @@ pub(crate) const AT_MOST_MAX: u32 = 1_000_000;
 pub struct JobOptions {
     /// The most tasks that run at once; `None`: no limit.
     pub at_most: Option<u32>,
+    /// Jobs that must end before a task starts.
+    #[doc(hidden)]
+    pub after: Vec<wire::AfterJob>,
     /// Variables that the tasks share.
     #[doc(hidden)]
     pub variables: Vec<wire::VarDeclared>,

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use client::{DeclaredVariable, JobSettings, OpenOptions, SubmitOptions};
+use client::{AfterJob, DeclaredVariable, JobSettings, OpenOptions, SubmitOptions};
 use proto::{JobId, LocalId};
 use serde::Serialize;
 use verb::Context;
@@ -96,6 +96,10 @@ pub(crate) struct SubmitArgs {
     /// Cancel the job when more than N tasks have failed [default: never]
     #[arg(long, value_name = "N")]
     max_fails: Option<u64>,
+    /// Start no task before these jobs have ended without failures; any:JOB: however it has ended.
+    /// If one ends otherwise, all tasks are skipped [default: the file's after_job, or none]
+    #[arg(long, value_name = "JOB,...", value_delimiter = ',')]
+    after_job: Vec<AfterJob>,
     /// A variable that the tasks share: RULE is min, max, last or sum; min,real and max,real have
     /// reals
     #[arg(long = "var", value_name = "NAME=RULE[:INITIAL]")]
@@ -167,6 +171,7 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     let (array, at_most) = throttled(args.array.as_deref(), args.place.at_most)?;
     options.settings.at_most = at_most;
     options.variables.clone_from(&args.variables);
+    options.after.clone_from(&args.after_job);
     if args.open {
         return open(context, args, &options);
     }
@@ -224,6 +229,7 @@ fn check_added(args: &SubmitArgs) -> Result<(), Failure> {
         ("--max-fails", args.max_fails.is_some()),
         ("--at-most", args.place.at_most.is_some()),
         ("--array NUMBERS%N", args.array.as_ref().is_some_and(|array| array.contains('%'))),
+        ("--after-job", !args.after_job.is_empty()),
         ("--var", !args.variables.is_empty()),
         ("--data", args.place.data.is_some()),
         ("--placement", args.place.placement.is_some()),
@@ -247,6 +253,10 @@ fn open(context: &Context, args: &SubmitArgs, options: &SubmitOptions) -> Done {
     if options.settings.at_most.is_some() {
         let text = "a job with --at-most has all its tasks from the start";
         return Err(Failure::usage(text).hint("leave out --open, or --at-most"));
+    }
+    if !args.after_job.is_empty() {
+        let text = "an open job waits for no other job";
+        return Err(Failure::usage(text).hint("leave out --open, or --after-job"));
     }
     let options = OpenOptions {
         name: args.name.clone().unwrap_or_default(),

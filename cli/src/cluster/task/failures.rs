@@ -87,6 +87,8 @@ impl Cause {
         if phase == TaskPhase::TaskFailed {
             let kept = counts.failures.iter().find(|failure| failure.local == task.local);
             cause.tell_failed(job, task, kept);
+        } else if let Some(why) = state.skipped_text() {
+            cause.lines.push(format!("all tasks of its job were skipped: {why}"));
         } else {
             let found = ancestors(client, job, live).await?;
             match found.bad.is_empty() {

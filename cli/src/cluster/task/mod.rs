@@ -296,6 +296,10 @@ pub(crate) async fn explained(
     if let Some(needs) = &live.awaits_node {
         lines.extend(offers::explain(client, needs).await?);
     }
+    if live.unbegun {
+        let state = client.raw().job(job).await?;
+        lines.extend(jobs::waits_line(&state).map(|line| format!("its job {line}")));
+    }
     let cause = Cause::of(client, job, task, &live).await?;
     lines.extend(cause.lines.iter().cloned());
     for parent in live.missing_parents.iter().take(PARENTS_NAMED_MAX) {

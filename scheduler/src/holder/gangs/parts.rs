@@ -30,6 +30,12 @@ impl Scheduler {
         self.holder.gang_nodes(task).into_iter().map(node).collect()
     }
 
+    /// The parts of gangs that run here, without those of tasks that run here themselves.
+    pub(crate) fn parts_of_others(&self) -> usize {
+        let parts = self.holder.gangs.iter().flat_map(|gangs| &gangs.told);
+        parts.filter(|(task, _)| !self.holder.running().contains_key(task)).count()
+    }
+
     /// Tells the shell which parts have begun and which have ended since the last call.
     pub(crate) fn tell_parts(&mut self, out: &mut Out) {
         let Some(gangs) = &mut self.holder.gangs else { return };

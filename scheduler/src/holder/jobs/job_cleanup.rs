@@ -116,6 +116,16 @@ impl Scheduler {
         self.holder.local_jobs.asked.insert(job, question);
     }
 
+    /// Asks how a job has ended for which another job waits. Its data here, if there is any, stays
+    /// as it is: the answer may be that there is no such job.
+    pub(crate) fn ask_for_end_of(&mut self, job: JobId, out: &mut Out) -> u64 {
+        let question = self.ask_job_home(job, out);
+        if !self.home.ledger.knows_job(job) {
+            self.holder.local_jobs.asked.insert(job, question);
+        }
+        question
+    }
+
     /// Uploaded files are stored here; they are deleted with their jobs.
     pub fn on_files(&mut self, now: Time, tasks: &[TaskId]) {
         tasks.iter().for_each(|task| self.holder.local_jobs.record_file(now, task.job));

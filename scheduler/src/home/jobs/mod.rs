@@ -1,5 +1,6 @@
 //! The records of the jobs homed on this node: commit, counts, end, and the clients that watch.
 
+mod after;
 mod forget;
 pub(crate) mod open;
 mod removal;
@@ -103,6 +104,7 @@ impl Jobs {
         }
         check_limit(&commit)?;
         proto::variable::check_all(&commit.variables)?;
+        after::check(&commit)?;
         let variables = commit.variables.len() as u32;
         let mut seen = BTreeSet::new();
         if !commit.partitions.iter().all(|total| seen.insert(total.partition)) {
@@ -128,22 +130,23 @@ impl Jobs {
                 .map(|settings| wire::JobSettings { round: 0, variables, ..settings }),
             partitions: commit.partitions,
             openness: openness as i32,
+            after: commit.after,
             ..Default::default()
         };
         let mut job = Job::new(state);
         job.variables = JobVariables::declare(commit.variables);
         job.record_all_variables(out);
-        job.begin_parts(homes, out);
-        out.facts.jobs.insert(job_id, job.state.clone());
-        job.notify_homes(homes, out);
+        job.begin(homes, out);
+        self.await_ends(&job.state);
         self.stall_rounds.get_or_insert_default().is_due = true;
         self.jobs.insert(job_id, job);
         Ok(())
     }
 
     pub(crate) fn load(&mut self, state: wire::JobState) {
-        let job = Job::new(state);
+        let job = Job::new(self.loaded(state));
         self.stall_rounds.get_or_insert_default().is_due = true;
+        self.await_ends(&job.state);
         self.jobs.insert(JobId(job.state.job), job);
     }
 
@@ -174,7 +177,8 @@ impl Jobs {
         let taken: Vec<JobId> = states.iter().map(|state| JobId(state.job)).collect();
         for state in states {
             let job_id = JobId(state.job);
-            let mut job = Job::new(state);
+            let mut job = Job::new(self.loaded(state));
+            self.await_ends(&job.state);
             self.stall_rounds.get_or_insert_default().is_due = true;
             if job.state.ended_ns == 0 {
                 job.resume(homes, out);
@@ -203,6 +207,7 @@ impl Jobs {
             }
             stays
         });
+        self.await_no_more();
     }
 
     /// Partitions have new homes: those with tasks of a job receive its commit.
@@ -212,7 +217,7 @@ impl Jobs {
         homes: &Homes,
         out: &mut Out,
     ) {
-        let open = self.jobs.values_mut().filter(|job| job.state.ended_ns == 0);
+        let open = self.jobs.values_mut().filter(|job| job.has_begun() && job.state.ended_ns == 0);
         for job in open.filter(|job| homes.is_mine(homes.job_partition(JobId(job.state.job)))) {
             let concerned =
                 |total: &&wire::PartitionTotal| changed.contains(&PartitionId(total.partition));
@@ -250,7 +255,7 @@ impl Jobs {
             return;
         };
         if asks && job.state.ended_ns == 0 {
-            if job.homes(homes).contains(&from) {
+            if job.has_begun() && job.homes(homes).contains(&from) {
                 job.notify_home(from, homes, out);
                 job.cancel_again_at(from, out);
             }
@@ -300,8 +305,12 @@ impl Jobs {
             return Some(wire::Cancelled { ended: total, ..Default::default() });
         }
         if job.state.phase() != wire::JobPhase::JobCancelled {
+            let waited = !job.has_begun();
             job.state.set_phase(wire::JobPhase::JobCancelled);
             job.state.cancelled_by.clone_from(&cancel.by);
+            if waited {
+                job.begin(homes, out);
+            }
             out.facts.jobs.insert(job_id, job.state.clone());
         }
         if job.state.openness() == wire::Openness::Open {
@@ -451,19 +460,20 @@ impl Job {
     fn visible(&self, partitions: Vec<wire::PartitionTotal>) -> Body {
         let commit = wire::JobCommit {
             job: self.state.job,
-            name: String::new(),
             submitted_ns: self.state.submitted_ns,
             settings: self.state.settings,
             partitions,
-            edges: 0,
             openness: self.state.openness,
-            variables: Vec::new(),
+            ..Default::default()
         };
         Body::Visible(wire::Visible { commit: Some(commit), retried: self.state.retried.clone() })
     }
 
     fn resume(&mut self, homes: &Homes, out: &mut Out) {
         self.state.sum = Some(wire::PartitionCount::default());
+        if !self.has_begun() {
+            return;
+        }
         self.notify_homes(homes, out);
         if self.state.phase() == wire::JobPhase::JobCancelled {
             self.cancel_everywhere(homes, out);
@@ -544,7 +554,8 @@ impl Job {
         // An open job is not retried.
         let may_go_on = self.left() > 0 && !self.is_of_open_job();
         let kept = self.state.phase() == wire::JobPhase::Finished && may_go_on;
-        wire::JobEnd { job: self.state.job, round: self.round(), kept, ..Default::default() }
+        let (job, round, outcome) = (self.state.job, self.round(), self.state.outcome() as i32);
+        wire::JobEnd { job, round, kept, outcome, ..Default::default() }
     }
 
     fn answer(&self, client: ClientId, id: u64, state: wire::JobState, out: &mut Out) {

@@ -112,7 +112,8 @@ impl Job {
         };
         state.rounds.push(past);
         state.set_phase(wire::JobPhase::Running);
-        state.settings.get_or_insert_default().round = retry.round;
+        let settings = state.settings.get_or_insert_default();
+        (settings.round, settings.skipped_for) = (retry.round, 0);
         self.counts.clear();
         self.removed_at.clear();
         self.stall_detector.moved(now);

@@ -15,6 +15,7 @@ use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Event, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
+use super::after::Awaited;
 use super::retention::Retention;
 use super::{Job, Jobs};
 use crate::limits::{STALL_AFTER, STALL_JOBS_PER_LOOK_MAX, STALL_LOOK_INTERVAL};
@@ -58,6 +59,8 @@ pub(super) struct StallRounds {
     /// portion.
     pub(super) forgets_again: Option<(JobId, Time)>,
     pub(super) retention: Retention,
+    /// Jobs for which jobs here wait.
+    pub(super) awaited: Option<Box<Awaited>>,
 }
 
 /// The result of one round of questions.
@@ -191,7 +194,10 @@ impl Jobs {
 
 impl Job {
     fn is_quiet(&mut self, now: Time) -> bool {
-        if self.stall_detector.changed == Time::ZERO || self.waits_for_clients() {
+        if self.stall_detector.changed == Time::ZERO
+            || self.waits_for_clients()
+            || !self.has_begun()
+        {
             self.stall_detector.changed = now;
         }
         now >= self.stall_detector.changed + STALL_AFTER

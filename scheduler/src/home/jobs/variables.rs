@@ -251,7 +251,7 @@ impl Job {
 
     /// This home is new, and does not know which nodes run tasks of the job.
     pub(super) fn announce_variables(&self, homes: &Homes, out: &mut Out) {
-        if self.variables.is_none() {
+        if self.variables.is_none() || !self.has_begun() {
             return;
         }
         for member in homes.living_or_back() {

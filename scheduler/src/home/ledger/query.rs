@@ -191,7 +191,8 @@ impl Ledger {
             return Some(self.explain_without_record(task, state));
         };
         if !job.visible {
-            lines.push("its job is not committed yet: the submission is still under way".into());
+            let text = "its job has not begun: the submission is under way, or it waits for a job";
+            lines.push(text.into());
         }
         match cell.state {
             State::Waiting if cell.missing > 0 => {
@@ -200,6 +201,7 @@ impl Ledger {
                 lines.extend(self.explain_wait(task));
                 lines.extend(self.explain_mail_wait(task));
             }
+            State::Waiting if !job.visible => {}
             State::Waiting => lines.push(self.explain_release(task).unwrap_or_else(|| {
                 let soon = if waits { "" } else { "; it is about to be placed" };
                 format!("all its dependencies are met{soon}")
@@ -219,7 +221,13 @@ impl Ledger {
                 }
                 lines.push(match end {
                     // No node has run it.
-                    End::Skipped => "it ended: skipped".to_owned(),
+                    End::Skipped => match self.skipped_for(task.job) {
+                        Some(other) => format!(
+                            "it ended: skipped; its job waited for job {other}, which did not \
+                             succeed"
+                        ),
+                        None => "it ended: skipped".to_owned(),
+                    },
                     _ => format!(
                         "it ended: {}, attempt {}, on node {}",
                         format!("{end:?}").to_lowercase(),
@@ -234,6 +242,7 @@ impl Ledger {
         let task = Some(state);
         let output_files = output_files(job, cell);
         Some(wire::Explanation {
+            unbegun: !job.visible,
             task,
             lines,
             missing_parents,

@@ -124,7 +124,9 @@ impl Ledger {
                 self.removals.pop_front();
                 continue;
             };
-            self.give_up(now, task, End::Cancelled, "", out);
+            let is_skipped = self.skipped_for(task.job).is_some();
+            let end = if is_skipped { End::Skipped } else { End::Cancelled };
+            self.give_up(now, task, end, "", out);
             let removal = self.removals.front_mut().expect("looked at above");
             removal.from = LocalId(task.local.0 + 1);
         }

@@ -1,5 +1,6 @@
 //! What runs on the slots of nodes, and what waits for them.
 
+pub(crate) mod after_jobs;
 pub(crate) mod claims;
 pub(crate) mod gang;
 pub(crate) mod starve;

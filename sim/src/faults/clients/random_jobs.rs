@@ -269,7 +269,7 @@ impl Draft {
             partitions: totals,
             edges: self.edges.len() as u64,
             openness: 0,
-            variables: Vec::new(),
+            ..Default::default()
         };
         Submission { chunks, commit }
     }

@@ -1,6 +1,8 @@
 //! Kinds of jobs and of nodes that only some seeds draw: jobs that spawn tasks, gangs, variables,
-//! limits of running tasks, pauses, commands with a signal, and nodes with other offers.
+//! limits of running tasks, waits for other jobs, pauses, commands with a signal, and nodes with
+//! other offers.
 
+pub(crate) mod after_jobs;
 pub(crate) mod gangs;
 pub(crate) mod node_offers;
 pub(crate) mod notices;

@@ -36,7 +36,26 @@ pub(super) struct RawFile {
 struct RawJob {
     at_most: Option<Spanned<i64>>,
     #[serde(default)]
+    after_job: Vec<Spanned<RawAfter>>,
+    #[serde(default)]
     var: Pairs<String>,
+}
+
+/// A job to wait for: its number, or a text such as `any:7`.
+#[derive(Clone, Deserialize, Debug)]
+#[serde(untagged)]
+enum RawAfter {
+    Number(i64),
+    Text(String),
+}
+
+impl RawAfter {
+    fn text(&self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::Text(text) => text.clone(),
+        }
+    }
 }
 
 impl RawJob {
@@ -47,6 +66,11 @@ impl RawJob {
             let at_most = job_options::at_most(number.value);
             options.at_most = Some(at_most.map_err(|reason| number.fault(syntax(reason)))?);
         }
+        for after in self.after_job.iter().cloned().map(located) {
+            let read = proto::after::parse(&after.value.text());
+            options.after.push(read.map_err(|reason| after.fault(syntax(reason)))?);
+        }
+        proto::after::check(u64::MAX, &options.after).map_err(syntax)?;
         for (name, rule) in &self.var.0 {
             let declared = variable::parse_declared(&format!("{name}={}", rule.value));
             options.variables.push(declared.map_err(|reason| rule.fault(syntax(reason)))?);

@@ -53,6 +53,11 @@ fn job(text: &mut String, options: &JobOptions) {
     if let Some(at_most) = options.at_most {
         line(text, "at_most", &at_most.to_string());
     }
+    let after = options.after.iter().map(|one| quote(&proto::after::text_of(one)));
+    let after: Vec<_> = after.collect();
+    if !after.is_empty() {
+        line(text, "after_job", &list(after.into_iter()));
+    }
     let variables = options.variables.iter().map(|one| {
         let rule = proto::variable::text_of_rule(one);
         format!("{} = {}", quote(&one.name), quote(&rule))

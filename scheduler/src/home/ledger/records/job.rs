@@ -16,7 +16,7 @@ pub(crate) struct Job {
     /// The origin of release times, once the job is visible.
     pub(in crate::home::ledger) submitted: Time,
     pub(in crate::home::ledger) ended: bool,
-    /// The whole job is cancelled: its tasks here do not run any more.
+    /// The whole job is cancelled, or its tasks are skipped: they do not run any more.
     pub(in crate::home::ledger) cancelled: bool,
     /// The last activity of the job's submitter; staged tasks expire.
     pub(in crate::home::ledger) touched: Time,
@@ -125,6 +125,7 @@ impl Job {
         if later {
             (self.ended, self.cancelled) = (false, false);
         }
+        self.cancelled |= settings.skipped_for != 0;
         later
     }
 

@@ -347,6 +347,8 @@ impl World {
                 client.stage = Stage::Committing;
                 let repeats = client.plan.repeats_permille;
                 let dies = client.plan.death == Death::AtCommit;
+                let commit = client.submission.commit.clone();
+                self.note_commit(&commit);
                 self.truth(index).promise = SubmissionStage::CommitSent;
                 self.ask(index, Ask::Commit);
                 if self.dice.chance(repeats) {
@@ -555,6 +557,7 @@ impl World {
             let slots = self.machines.iter().map(|machine| u64::from(machine.slots)).sum();
             let truth = &self.jobs[&job];
             let verdict = progress::on_end(truth)
+                .and_then(|()| self.check_skipped_job(job))
                 .and_then(|()| removal::on_end(truth))
                 .and_then(|()| bound::on_end(truth, makespan, slots));
             self.tell(|| format!("client {index} is told the end of {job}"));

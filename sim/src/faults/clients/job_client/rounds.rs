@@ -26,6 +26,7 @@ impl World {
         (client.stage, client.round, client.ended) = (Stage::Watching, round, None);
         let truth = self.truth(index);
         (truth.promise, truth.told) = (SubmissionStage::Accepted, None);
+        truth.heard.clear(); // All tasks may have been skipped.
         self.ask(index, Ask::Retry(round));
         if self.dice.chance(self.clients.jobs[index].plan.repeats_permille) {
             self.ask(index, Ask::Retry(round));
