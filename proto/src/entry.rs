@@ -1,5 +1,5 @@
 //! The placeholder `{i}` in templates of names, files and commands: the entry of a task in its
-//! array.
+//! array. Names of files have no other placeholder.
 //!
 //! `{i:04}` is the entry with leading zeros, at least four digits. `{{i}}` stands for the text
 //! `{i}`, and `{{i:04}}` for `{i:04}`.
@@ -54,6 +54,74 @@ pub fn expand(template: &str, entry: u64) -> String {
         return template.to_owned();
     }
     rewrite(template, true, |width| text(entry, width))
+}
+
+/// A template of a file name that [`expand`] makes `text` again.
+#[must_use]
+pub fn literal(text: &str) -> String {
+    doubled(text, |name| width(name).is_some())
+}
+
+/// A text of a command that becomes `text` again when its placeholders are replaced. `in_array`:
+/// the command has the placeholder `{i}`.
+#[must_use]
+pub fn literal_in_command(text: &str, in_array: bool) -> String {
+    doubled(text, |name| {
+        let is_file = name.starts_with("in:") || name.starts_with("out:");
+        is_file || matches!(name, "job" | "task") || in_array && width(name).is_some()
+    })
+}
+
+/// Doubles the braces around the names of placeholders.
+fn doubled(text: &str, is_placeholder: impl Fn(&str) -> bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(open) = rest.find('{') {
+        out.push_str(&rest[..open]);
+        rest = &rest[open..];
+        let close = rest.find('}').filter(|&close| is_placeholder(&rest[1..close]));
+        let piece = &rest[..=close.unwrap_or(0)];
+        match close {
+            Some(_) => out.extend(["{", piece, "}"]),
+            None => out.push_str(piece),
+        }
+        rest = &rest[piece.len()..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Replaces `{job}` and `{task}`, and removes the braces that [`literal_in_command`] has doubled.
+#[must_use]
+pub fn expand_ids(text: &str, job: &str, task: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 8);
+    let mut rest = text;
+    while let Some(open) = rest.find('{') {
+        out.push_str(&rest[..open]);
+        rest = &rest[open..];
+        let (taken, piece) = id_at(rest, job, task);
+        out.push_str(piece);
+        rest = &rest[taken..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// What an opening brace begins: its length, and its replacement.
+fn id_at<'t>(rest: &'t str, job: &'t str, task: &'t str) -> (usize, &'t str) {
+    let is_file = |name: &str| name.starts_with("in:") || name.starts_with("out:");
+    if let Some(inner) = rest.strip_prefix("{{")
+        && let Some((name, after)) = inner.split_once('}')
+        && after.starts_with('}')
+        && (is_file(name) || matches!(name, "job" | "task"))
+    {
+        return (name.len() + 4, &rest[1..name.len() + 3]);
+    }
+    match rest[1..].split_once('}').map(|(name, _)| name) {
+        Some("job") => ("{job}".len(), job),
+        Some("task") => ("{task}".len(), task),
+        _ => (1, "{"),
+    }
 }
 
 /// Replaces `{i}` with `{i:0WIDTH}`.
@@ -145,6 +213,33 @@ mod tests {
             assert_eq!(expand(template, 7), expected, "{template}");
         }
         assert_eq!(expand("{i:02}", 12345), "12345");
+    }
+
+    #[test]
+    fn literal_texts_stay() {
+        let texts =
+            ["{i}", "{{i}}", "{{{i:02}}}", "a{b}{i}é{", "{i", "i}", "{i}{i:04}x", "{i:{i}}", "{}{"];
+        for text in texts {
+            assert_eq!(expand(&literal(text), 7), text);
+        }
+        let texts = [
+            "{job}",
+            "{{task}}",
+            "{{{in:x}}}",
+            "{in:{job}}",
+            "{out:}",
+            "{in:x{",
+            "{{job}",
+            "{job}}",
+            "p{job}/{i}/{{i}}",
+        ];
+        for text in texts {
+            let ids = expand_ids(&literal_in_command(text, false), "7", "0.3");
+            assert_eq!(ids, text);
+            let ids = expand_ids(&literal_in_command(text, true), "7", "0.3");
+            assert_eq!(expand(&ids, 5), text);
+        }
+        assert_eq!(expand_ids("{job}-{task}.{x}{", "7", "0.3"), "7-0.3.{x}{");
     }
 
     #[test]

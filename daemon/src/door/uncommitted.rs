@@ -245,9 +245,6 @@ impl Children {
         let mut new: BTreeMap<&str, Entries> = BTreeMap::new();
         for output in spec.outputs.iter().filter(|output| output.keep) {
             let name = output.file.as_str();
-            if name.contains("{task}") {
-                continue;
-            }
             let has_entry = entry::is_template(name);
             let known = self.kept.get(name);
             let own = new.entry(name).or_default();
@@ -452,9 +449,9 @@ mod tests {
         }
         assert!(children.spawn(of("b-{i}", &[(5, 7), (10, 10)])).is_ok());
         assert!(children.spawn(of("c-{i}", &[(0, 20)])).is_ok());
-        for _ in 0..2 {
-            assert!(children.spawn(of("{task}-{i}", &[(0, 1)])).is_ok());
-        }
+        assert!(children.spawn(of("{task}-{i}", &[(0, 1)])).is_ok());
+        let again = children.spawn(of("{task}-{i}", &[(0, 1)]));
+        assert!(again.is_err(), "names of files have no placeholder but {{i}}");
     }
 
     #[test]

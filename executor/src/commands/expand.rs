@@ -1,5 +1,6 @@
 /*!
-Placeholders of arguments, environment values, paths and file names.
+Placeholders of arguments, environment values, the working directory and the standard streams.
+File names have only `{i}`: see [`proto::entry`].
 
 `{i}` is the entry of a task of an array (`{i:04}` has at least four digits). `{job}` and `{task}`
 are its ids. `{in:NAME}` is the path of the input with that name, and `{out:NAME}` the path for the
@@ -150,34 +151,6 @@ impl Scope<'_> {
     }
 }
 
-/// A text that [`Scope::expand`] makes `text` again, for a task that is in no array.
-#[must_use]
-pub fn literal(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(open) = rest.find('{') {
-        out.push_str(&rest[..open]);
-        rest = &rest[open..];
-        let close = rest.find('}').filter(|&close| {
-            let name = &rest[1..close];
-            let is_file = name.starts_with("in:") || name.starts_with("out:");
-            is_file || matches!(name, "job" | "task")
-        });
-        match close {
-            Some(close) => {
-                out.push_str(&format!("{{{}}}", &rest[..=close]));
-                rest = &rest[close + 1..];
-            }
-            None => {
-                out.push('{');
-                rest = &rest[1..];
-            }
-        }
-    }
-    out.push_str(rest);
-    out
-}
-
 /// True for `{in:NAME}` and `{out:NAME}`.
 fn is_one_placeholder(text: &str) -> bool {
     let inner = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
@@ -281,7 +254,7 @@ mod tests {
             "{{job}",
             "{job}}",
         ] {
-            assert_eq!(scope.arguments(&literal(text)).unwrap(), [text]);
+            assert_eq!(scope.arguments(&entry::literal_in_command(text, false)).unwrap(), [text]);
         }
     }
 

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use proto::wire;
-use proto::wire::OutputForm;
+use proto::entry;
+use proto::wire::{self, OutputForm};
 use proto::work::Launch;
 
 use crate::commands::beside;
@@ -116,8 +116,8 @@ fn build(
     let entry = entry_of(launch);
     let bare = Scope { entry, job: &job, task: &task, inputs: &[], outputs: &[], empty: &[] };
     let submit_dir = Path::new(&command.submit_dir);
-    let (inputs, guards) = Staging { shared, launch, bare: &bare, directory, submit_dir }.link()?;
-    let (outputs, output_files) = name_outputs(launch, &bare, directory)?;
+    let (inputs, guards) = Staging { shared, launch, directory, submit_dir }.link()?;
+    let (outputs, output_files) = name_outputs(launch, directory)?;
     let empty = without_files(launch, &inputs);
     let scope = Scope { inputs: &inputs, outputs: &outputs, empty: &empty, ..bare };
 
@@ -216,13 +216,9 @@ fn output_file(
 }
 
 /// True if an output of the task has this name.
-pub(crate) fn is_output(launch: &Launch, bare: &Scope<'_>, file: &str) -> Result<bool, String> {
-    for output in &launch.spec.outputs {
-        if output.form() != OutputForm::Files && bare.expand(&output.file)? == file {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+pub(crate) fn is_output(launch: &Launch, file: &str) -> bool {
+    let mut named = launch.spec.outputs.iter().filter(|it| it.form() != OutputForm::Files);
+    named.any(|output| entry::expand(&output.file, launch.entry) == file)
 }
 
 /// True if an external file may have to be copied to this node, which another thread then does.
@@ -250,12 +246,10 @@ fn mark(shared: &Shared, launch: &Launch) -> Vec<u8> {
 /// Copies the staged files of a task to this node, unless they are here. Blocks.
 pub(crate) fn stage_in(shared: &Shared, launch: &Launch) -> Result<Vec<Brought>, String> {
     let Some(wire::spec::Body::Command(command)) = &launch.spec.body else { return Ok(Vec::new()) };
-    let (job, task) = (launch.task.job.0.to_string(), launch.task.local.to_string());
-    let entry = entry_of(launch);
-    let bare = Scope { entry, job: &job, task: &task, inputs: &[], outputs: &[], empty: &[] };
     let mut files = Vec::new();
     for external in launch.spec.externals.iter().filter(|external| may_be_copied(external)) {
-        let source = Path::new(&command.submit_dir).join(bare.expand(&external.path)?);
+        let source = Path::new(&command.submit_dir);
+        let source = source.join(entry::expand(&external.path, launch.entry));
         let key = (launch.task, launch.attempt);
         if !external.staged {
             files.extend(copy_in(shared, &source, || shared.is_wanted(key)));
@@ -287,13 +281,12 @@ fn copy_in(shared: &Shared, source: &Path, is_wanted: impl Fn() -> bool) -> Opti
 
 fn name_outputs(
     launch: &Launch,
-    bare: &Scope<'_>,
     directory: &Path,
 ) -> Result<(Vec<Named>, Vec<OutputFile>), String> {
     let mut named = Vec::with_capacity(launch.spec.outputs.len());
     let mut files = Vec::with_capacity(launch.spec.outputs.len());
     for output in &launch.spec.outputs {
-        let file = bare.expand(&output.file)?;
+        let file = entry::expand(&output.file, launch.entry);
         let path = match output.form() {
             OutputForm::Files => place_of_pattern(directory, &file)?,
             OutputForm::File | OutputForm::Directory => place(directory, &file)?,

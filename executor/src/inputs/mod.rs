@@ -14,11 +14,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use proto::ObjectId;
 use proto::wire::{self, OutputForm};
 use proto::work::{Launch, LaunchInput};
+use proto::{ObjectId, entry};
 
-use crate::commands::expand::{Named, Scope};
+use crate::commands::expand::Named;
 use crate::commands::names;
 use crate::commands::stage::{is_output, place, text_of};
 use crate::error::reason;
@@ -39,7 +39,6 @@ pub(crate) enum Brought {
 pub(crate) struct Staging<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) launch: &'a Launch,
-    pub(crate) bare: &'a Scope<'a>,
     pub(crate) directory: &'a Path,
     pub(crate) submit_dir: &'a Path,
 }
@@ -91,13 +90,13 @@ impl Staging<'_> {
     ) -> Result<impl Iterator<Item = Named> + use<>, String> {
         let (shared, directory) = (self.shared, self.directory);
         let declared = &self.launch.spec.inputs[input.slot as usize];
-        let file = self.bare.expand(&declared.file)?;
+        let file = entry::expand(&declared.file, self.launch.entry);
         let object = input.object;
         let target = match declared.form() {
             OutputForm::Files => directory.join(names::inside(&file)?),
             OutputForm::File | OutputForm::Directory => place(directory, &file)?,
         };
-        let is_output = is_output(self.launch, self.bare, &file)?;
+        let is_output = is_output(self.launch, &file);
         let at = InputTarget { name: &file, target: &target, is_output };
         let paths = placed.once(&target, Source::Object(object), || match declared.form() {
             OutputForm::File => deliver::object(shared, object, &at),
@@ -113,20 +112,20 @@ impl Staging<'_> {
         external: &wire::External,
         placed: &mut Placed,
     ) -> Result<impl Iterator<Item = Named> + use<>, String> {
-        let source = self.submit_dir.join(self.bare.expand(&external.path)?);
+        let source = self.submit_dir.join(entry::expand(&external.path, self.launch.entry));
         let shown = source.display();
         let metadata = fs::metadata(&source).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => format!("input file '{shown}' does not exist"),
             _ => format!("input file '{shown}': {}", reason(&error)),
         })?;
-        let file = match self.bare.expand(&external.file)? {
+        let file = match entry::expand(&external.file, self.launch.entry) {
             file if file.is_empty() => {
                 source.file_name().unwrap_or_default().to_string_lossy().into_owned()
             }
             file => file,
         };
         let target = place(self.directory, &file)?;
-        let is_output = is_output(self.launch, self.bare, &file)?;
+        let is_output = is_output(self.launch, &file);
         let at = InputTarget { name: &file, target: &target, is_output };
         let key = (self.launch.task, self.launch.attempt);
         let is_wanted = || self.shared.is_wanted(key);

@@ -1,6 +1,6 @@
 //! Builds the graph of one command line, for `starling submit -- COMMAND`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use proto::wire::OutputForm;
 
@@ -162,8 +162,9 @@ fn take_values(table: &mut TaskTable, values: &[String]) -> Result<(), String> {
 /// The template of a file for the output of a command. `tasks`: the number of an array's tasks.
 fn output_path(text: &str, options: &CommandOptions, tasks: Option<u32>) -> Result<String, String> {
     let directory = options.submit_dir.to_string_lossy();
-    let cwd = options.cwd.as_deref().map(|cwd| options.submit_dir.join(cwd));
-    let cwd = cwd.map_or_else(|| directory.clone().into_owned(), |cwd| cwd.display().to_string());
+    let directory = proto::entry::literal_in_command(&directory, tasks.is_some());
+    let cwd = options.cwd.as_deref().map(|cwd| Path::new(&directory).join(cwd));
+    let cwd = cwd.map_or_else(|| directory.clone(), |cwd| cwd.display().to_string());
     let (mut out, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once("%{") {
         let (name, after) =

@@ -197,7 +197,11 @@ impl<'c> Driver<'c> {
         let mut builder = GraphBuilder::new(&self.setup.spec.kind);
         for work in &works {
             let mut spec = self.setup.spec.clone();
-            let argv = work.argv.iter().map(|word| executor::expand::literal(word)).collect();
+            let argv = work
+                .argv
+                .iter()
+                .map(|word| proto::entry::literal_in_command(word, false))
+                .collect();
             match &mut spec.body {
                 Some(wire::spec::Body::Command(command)) => command.argv = argv,
                 _ => unreachable!("a command"),

@@ -295,8 +295,8 @@ impl Ledger {
         }
         let Some(brief) = brief else { return Vec::new() };
         let name = |template: &String| {
-            let text = template.replace("{job}", &task.job.0.to_string());
-            let text = text.replace("{task}", &task.local.to_string());
+            let (job, local) = (task.job.0.to_string(), task.local.to_string());
+            let text = proto::entry::expand_ids(template, &job, &local);
             let text = text.replace("%{INSTANCE_ID}", &brief.attempt.to_string());
             let text = match self.entry_of(task.job, &brief) {
                 Some(entry) => proto::entry::expand(&text, entry),

@@ -412,7 +412,10 @@ impl<'t> Assembly<'t> {
                 Source::External | Source::Varies => {
                     let path = match input.modelled_bytes {
                         Some(_) => String::new(),
-                        None => path_text(&self.directory.join(&file)),
+                        None => {
+                            let directory = entry::literal(&path_text(self.directory));
+                            path_text(&Path::new(&directory).join(&file))
+                        }
                     };
                     let (file, size_bytes) = (name(), *size_bytes);
                     spec.externals.push(wire::External {
@@ -430,6 +433,9 @@ impl<'t> Assembly<'t> {
     }
 
     fn command(&self, table: &TaskTable, argv: &[String]) -> Result<wire::Command, Fault> {
+        let directory = path_text(self.directory);
+        let directory = entry::literal_in_command(&directory, table.array.is_some());
+        let directory = Path::new(&directory);
         let mut stdin = String::new();
         if let Some(text) = &table.stdin {
             // The name of an input in the task's directory, or a file beside the workflow.
@@ -445,7 +451,7 @@ impl<'t> Assembly<'t> {
                     let task = table.name.value.clone();
                     return Err(text.fault(Problem::of_file(task, stdin, &error)));
                 }
-                stdin = path_text(&path);
+                stdin = path_text(&directory.join(&stdin));
             }
         }
         let env = table.env.iter().map(|(name, value)| {
@@ -455,10 +461,7 @@ impl<'t> Assembly<'t> {
         Ok(wire::Command {
             argv: argv.to_vec(),
             env: env.collect(),
-            cwd: table
-                .cwd
-                .as_ref()
-                .map_or(String::new(), |cwd| path_text(&self.directory.join(cwd))),
+            cwd: table.cwd.as_ref().map_or(String::new(), |cwd| path_text(&directory.join(cwd))),
             stdin,
             stdout: table.stdout.clone(),
             stderr: table.stderr.clone(),
