@@ -290,6 +290,24 @@ mod tests {
         assert_eq!(asked(&rests).allocations.len(), 0);
     }
 
+    /// One node would end the work within half a time limit. Each node that has come and leaves
+    /// tasks waiting makes the queue ask for one more.
+    #[test]
+    fn a_queue_grows_to_its_limit_while_tasks_wait() {
+        let config = QueueConfig { backlog: 1, max_nodes: Some(4), ..config("q", 4) };
+        let mut running = 0;
+        let mut steps = Vec::new();
+        for _ in 0..6 {
+            let now = Offering { running_nodes: running, ..queue(&config) };
+            let asked: u32 = asks_of(&now, class("cpus=1", 50, 30_000)).iter().sum();
+            let coming = Offering { queued: vec![1], running_nodes: running, ..queue(&config) };
+            assert_eq!(asks_of(&coming, class("cpus=1", 50, 30_000)), [0_u32; 0], "one is queued");
+            running += asked;
+            steps.push(running);
+        }
+        assert_eq!(steps, [1, 2, 3, 4, 4, 4]);
+    }
+
     #[test]
     fn a_gang_asks_for_one_allocation_of_all_its_nodes() {
         let config = QueueConfig { backlog: 3, max_nodes_per_alloc: 4, ..config("q", 4) };
