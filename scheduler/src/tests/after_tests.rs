@@ -164,7 +164,7 @@ fn kind((_, body): &(NodeId, Body)) -> &'static str {
 
 #[test]
 fn wrong_commits_are_refused() {
-    let mut refused = |commit: wire::JobCommit| {
+    let refused = |commit: wire::JobCommit| {
         let answer = ask(&mut home(), Request::Commit(commit), &mut Out::default());
         answer.error.expect("it is refused").text
     };
