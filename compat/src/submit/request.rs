@@ -38,7 +38,8 @@ impl Wanted {
 
 fn of_flags(args: &SubmitArgs) -> Result<Way, Failure> {
     // A task on several workers has whole ones.
-    let cpus = args.cpus.as_deref().unwrap_or(if args.nodes.is_some() { "all" } else { "1" });
+    let default = if args.nodes.is_some() { "all" } else { "1" };
+    let cpus = args.cpus.as_deref().unwrap_or(default);
     let mut amounts = vec![("cpus".to_owned(), amount(cpus)?)];
     for text in &args.resource {
         let Some((name, wanted)) = text.split_once('=') else {

@@ -114,7 +114,7 @@ fn only_answers_to_own_questions_count() {
     let older = hear(&mut home, ME, end(7, question - 1, JobOutcome::Clean));
     assert_eq!(begun(&older), None, "another part of this node has asked it before");
     let unknown = wire::JobEnd { job: 7, question, unknown: true, ..Default::default() };
-    let out = hear(&mut home, NodeId(1), unknown.clone());
+    let out = hear(&mut home, NodeId(1), unknown);
     assert_eq!(begun(&out), None, "node 1 is not its home");
     let open = hear(&mut home, ME, end(7, question, JobOutcome::NotEnded));
     assert_eq!(begun(&open), None, "a home of an older version does not say how it ended");
@@ -164,7 +164,7 @@ fn kind((_, body): &(NodeId, Body)) -> &'static str {
 
 #[test]
 fn wrong_commits_are_refused() {
-    let mut refused = |commit: wire::JobCommit| {
+    let refused = |commit: wire::JobCommit| {
         let answer = ask(&mut home(), Request::Commit(commit), &mut Out::default());
         answer.error.expect("it is refused").text
     };

@@ -265,10 +265,12 @@ fn a_home_tells_what_it_does_not_know_from_what_has_ended() {
     let state = wire::JobState { job: 2, ended_ns: 1, ..Default::default() };
     home.adopt_job(PartitionId(0), state);
     home.serve(Time(0), PartitionId(0), 2, &mut out);
-    for (job, question, unknown) in [(1, 7, true), (2, 8, false)] {
+    let (none, bad) = (wire::JobOutcome::NotEnded as i32, wire::JobOutcome::Failures as i32);
+    for (job, question, unknown, outcome) in [(1, 7, true, none), (2, 8, false, bad)] {
         let ask = Body::JobCounts(wire::JobCounts { job, question, ..Default::default() });
         home.on_message(Time(0), NodeId(1), ask, &mut out);
-        let end = Body::JobEnd(wire::JobEnd { job, unknown, question, ..Default::default() });
+        let end = wire::JobEnd { job, unknown, question, outcome, ..Default::default() };
+        let end = Body::JobEnd(end);
         assert_eq!(std::mem::take(&mut out.reliable), [(NodeId(1), end)]);
     }
 }
