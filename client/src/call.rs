@@ -397,6 +397,18 @@ impl Client {
         repeat: Repeat,
         encode: Encode<'_>,
     ) -> Result<(u32, wire::Response), ClientError> {
+        match (self.try_until(to, repeat, encode).await, to) {
+            (Err(error), Target::Home(_)) => Err(self.name_away(error).await),
+            (answered, _) => answered,
+        }
+    }
+
+    async fn try_until(
+        &self,
+        to: Target,
+        repeat: Repeat,
+        encode: Encode<'_>,
+    ) -> Result<(u32, wire::Response), ClientError> {
         let mut retry = Retry::new(self.request_timeout());
         let mut in_doubt = repeat == Repeat::Numbered { in_doubt: true };
         loop {

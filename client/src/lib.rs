@@ -69,6 +69,7 @@ happened.
 
 #![warn(missing_docs)]
 
+mod away;
 mod build;
 mod call;
 mod data;

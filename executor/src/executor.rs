@@ -111,6 +111,8 @@ pub struct AttemptOutcome {
     pub task: TaskId,
     pub attempt: Attempt,
     pub outcome: Outcome,
+    /// The state to commit before this end is reported.
+    pub checkpoint: Option<Vec<u8>>,
     /// The time for which this end stays in doubt. A batch system signals a node and its commands
     /// one after another. An end that such a signal may have caused counts only if the node gets no
     /// signal within this time.
@@ -162,7 +164,7 @@ impl Shared {
             self.leave(key);
             return None;
         }
-        Some(AttemptOutcome { task, attempt, outcome, doubt: Duration::ZERO })
+        Some(AttemptOutcome { task, attempt, outcome, checkpoint: None, doubt: Duration::ZERO })
     }
 
     /// The command of a killed attempt has ended, or was never started.

@@ -49,6 +49,7 @@ assert_eq!((outcome.is_done(), outcome.output_sizes), (true, vec![7]));
 */
 
 pub mod archive;
+pub mod checkpoint;
 mod commands;
 mod disk_reserve;
 mod error;

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::call::{Call, Entry, Given, Input, Options, Source};
 use crate::child::{Child, ChildEnd, Released, Spawned, Work};
 use crate::program::{self, Body};
+use crate::turns::Entered;
 use crate::variable::Var;
 use crate::worker::line::Ended;
 use crate::worker::{self, Shared};
@@ -63,6 +64,8 @@ pub struct Cx {
     inside_ids: u64,
     lost: Option<String>,
     released: Released,
+    /// The way to the door of the node, once it is used.
+    pub(crate) entered: Option<Entered>,
 }
 
 impl fmt::Debug for Cx {
@@ -96,6 +99,7 @@ impl Cx {
             ends: HashMap::new(),
             lost: None,
             released: Rc::default(),
+            entered: None,
         }
     }
 
@@ -283,7 +287,12 @@ impl Cx {
         Ok(job)
     }
 
-    fn ask(&mut self, fields: &Value, data: &[u8]) -> Result<(Value, Vec<u8>)> {
+    /// True within the wait of another call: this is then no attempt of a task.
+    pub(crate) fn runs_inside(&self) -> bool {
+        self.inside > 0
+    }
+
+    pub(crate) fn ask(&mut self, fields: &Value, data: &[u8]) -> Result<(Value, Vec<u8>)> {
         let asked = self.line.borrow_mut().ask(self.call, fields, data);
         let seq = asked.map_err(|ended| self.end(ended))?;
         loop {

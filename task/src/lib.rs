@@ -63,6 +63,7 @@ mod json;
 mod local;
 mod pending;
 mod program;
+mod turns;
 mod variable;
 mod worker;
 

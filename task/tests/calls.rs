@@ -6,6 +6,9 @@ mod fib;
 #[path = "../examples/maximum.rs"]
 #[expect(dead_code, reason = "its main function")]
 mod maximum;
+#[path = "../examples/series.rs"]
+#[expect(dead_code, reason = "its main function")]
+mod series;
 #[path = "../examples/words.rs"]
 #[expect(dead_code, reason = "its main function")]
 mod words;
@@ -310,13 +313,69 @@ fn the_examples_find_what_they_should() {
         std::fs::write(file, format!("{} starling, murmur", "Starling ".repeat(k))).unwrap();
     }
     words::run(cluster, files, &mut out).unwrap();
+    series::run(cluster, 4, &mut out).unwrap();
     let missing = words::run(cluster, vec!["/no/such/file".into()], &mut out).unwrap_err();
     let out = String::from_utf8(out).unwrap();
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines[0], "fib(6) = 8", "{out}");
     assert_eq!(lines[1], "the maximum is 8.106 at -0.009 1.581", "{out}");
     assert!(lines[2].ends_with(" climbs from 8000 points"), "{out}");
-    assert_eq!(lines[3..], ["210 starling", "20 murmur"], "{out}");
+    assert_eq!(lines[3..5], ["210 starling", "20 murmur"], "{out}");
+    assert_eq!(lines[5..], ["pi is 3.141592", "the attempts began at parts [0, 2] of 4"], "{out}");
     // The list of words was not made because the file is not there.
     assert!(missing.to_string().contains("did not run"), "{missing}");
+}
+
+/// Sends a word in each attempt; the first attempt fails after it has committed another one.
+#[task]
+fn tells(cx: &mut Cx, to: String) -> Result<Option<u64>> {
+    let known: Option<u64> = cx.committed()?;
+    match known {
+        None => {
+            cx.send(&to, "kept")?;
+            cx.commit(&7)?;
+            cx.send(&to, "lost")?;
+            Err(Error::Text("the first attempt".to_owned()))
+        }
+        Some(_) => {
+            cx.send(&to, "last")?;
+            Ok(known)
+        }
+    }
+}
+
+/// A state that is too large, an event for another job, and one for no task.
+#[task]
+fn commits_badly(cx: &mut Cx) -> Result<Vec<String>> {
+    let large = cx.commit(&"x".repeat(70_000)).expect_err("it is too large");
+    let foreign = cx.send("1.2.3", "text").expect_err("it is of another job");
+    let no_id = cx.send("everyone", "text").expect_err("it is no id");
+    Ok([large, foreign, no_id].map(|error| error.to_string()).into())
+}
+
+#[test]
+fn another_attempt_begins_with_the_committed_state_and_events_arrive_once() {
+    // On one node a command goes on where it waited.
+    let nodes = nodes(1, 2);
+    let (cluster, instance) = (&nodes.cluster, &nodes.instance);
+    let out = instance.sandbox().path("events");
+    let receives = format!(
+        "for i in 1 2; do starling event recv --raw --timeout 60s; echo; done > {0}.new; \
+         starling event recv --raw --timeout 1s >> {0}.new; mv {0}.new {0}",
+        out.display()
+    );
+    let job = cluster.job().to_string();
+    let words = ["submit", "--job", &job, "--json", "--", "sh", "-c", &receives];
+    instance.starling(&words).ok();
+    let tasks = instance.json(&["task", "list", &job]);
+    let id = tasks["tasks"][0]["id"].as_str().expect("it has an id").to_owned();
+    assert_eq!(cluster.run(tells(id).retries(1)).unwrap(), Some(7));
+    starling_tests::wait_until("the events are there", || out.exists());
+    assert_eq!(std::fs::read_to_string(out).unwrap().trim_end(), "kept\nlast");
+    let errors = cluster.run(commits_badly()).unwrap();
+    assert!(errors[0].contains("70002 bytes of JSON, of 65536"), "{errors:?}");
+    assert!(
+        errors[1].contains("the same job") && errors[2].contains("not a task id"),
+        "{errors:?}"
+    );
 }

@@ -56,6 +56,13 @@ impl Token {
 /// A refused request: the status, the reason, a hint.
 pub(crate) type Refusal = (StatusCode, &'static str, &'static str);
 
+/// The refusal of a method that a route does not have.
+pub(crate) const NO_METHOD: Refusal = (
+    StatusCode::METHOD_NOT_ALLOWED,
+    "this address does not answer this method",
+    "jobs are changed with 'starling job' and 'starling node'",
+);
+
 /// Decides which requests are answered.
 #[derive(Debug)]
 pub struct Guard {
@@ -83,12 +90,8 @@ impl Guard {
                 "use the printed address, or name the host with --host",
             ));
         }
-        if !matches!(*method, Method::GET | Method::HEAD) {
-            return Err((
-                StatusCode::METHOD_NOT_ALLOWED,
-                "this server only answers GET",
-                "jobs are changed with 'starling job' and 'starling node'",
-            ));
+        if !matches!(*method, Method::GET | Method::HEAD | Method::POST) {
+            return Err(NO_METHOD);
         }
         let foreign =
             (StatusCode::FORBIDDEN, "another site asks", "open the printed address itself");

@@ -6,10 +6,12 @@ The live page of a cluster: a server for browsers on loopback.
 * [`serve`] answers requests; [`assets`] has the page, which `web/app` has the sources of.
 * [`metrics`] writes the state of all nodes as OpenMetrics text.
 
-This crate never connects to a node, and it has no request that changes anything.
+Requests that change the cluster are refused unless [`Settings::allow_changes`] is set, and each of
+them names its object again as a confirmation. This crate never connects to a node.
 */
 
 pub mod assets;
+mod changes;
 mod guard;
 pub mod metrics;
 mod server;
@@ -17,4 +19,4 @@ mod source;
 
 pub use guard::{Guard, Token};
 pub use server::{Settings, serve};
-pub use source::{Answer, Body, Problem, ProblemKind, Question, Source, TaskFilter};
+pub use source::{Answer, Body, Change, Problem, ProblemKind, Question, Source, TaskFilter};

@@ -9,12 +9,13 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
+use axum::serve::Listener;
 use serde::Deserialize;
-use tokio::net::TcpListener;
 
 use crate::assets;
-use crate::guard::{Guard, Refusal};
-use crate::source::{Body, Problem, ProblemKind, Question, Source, TaskFilter};
+use crate::changes;
+use crate::guard::{Guard, NO_METHOD, Refusal};
+use crate::source::{Body, Change, Problem, ProblemKind, Question, Source, TaskFilter};
 
 /// Nothing but the files of this server runs or is loaded.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
@@ -30,30 +31,38 @@ pub struct Settings {
     pub prefix: String,
     /// Only `/metrics`, without the page.
     pub metrics_only: bool,
+    /// Requests that change the cluster are carried out; without it they are refused.
+    pub allow_changes: bool,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     guard: Guard,
+    allow_changes: bool,
     source: Arc<dyn Source>,
 }
 
-type Server = State<Arc<Shared>>;
+pub(crate) type Server = State<Arc<Shared>>;
 
 /// Answers requests until the process ends.
 ///
 /// # Errors
 /// The listener fails.
-pub async fn serve(
-    listener: TcpListener,
+pub async fn serve<L>(
+    listener: L,
     source: Arc<dyn Source>,
     guard: Guard,
     settings: &Settings,
-) -> std::io::Result<()> {
+) -> std::io::Result<()>
+where
+    L: Listener,
+    L::Addr: std::fmt::Debug,
+{
     axum::serve(listener, router(source, guard, settings)).await
 }
 
 fn router(source: Arc<dyn Source>, guard: Guard, settings: &Settings) -> Router {
-    let shared = Arc::new(Shared { guard, source });
+    let allow_changes = settings.allow_changes;
+    let shared = Arc::new(Shared { guard, allow_changes, source });
     let ask = middleware::from_fn_with_state(Arc::clone(&shared), with_token);
     let mut data = Router::new().route("/metrics", get(metrics));
     if !settings.metrics_only {
@@ -66,8 +75,10 @@ fn router(source: Arc<dyn Source>, guard: Guard, settings: &Settings) -> Router 
             .route("/api/v1/jobs/{job}/tasks/{task}", get(task))
             .route("/api/v1/jobs/{job}/tasks/{task}/output", get(output));
     }
-    let mut routes = data.route_layer(ask);
+    let mut routes = data.route_layer(ask.clone());
     if !settings.metrics_only {
+        let allowed = middleware::from_fn_with_state(Arc::clone(&shared), with_changes);
+        routes = routes.merge(changes::routes().route_layer(ask).route_layer(allowed));
         routes = routes.route("/", get(page)).route("/{file}", get(file));
     }
     let routes = match settings.prefix.trim_matches('/') {
@@ -82,7 +93,8 @@ fn router(source: Arc<dyn Source>, guard: Guard, settings: &Settings) -> Router 
         }
     };
     let site = middleware::from_fn_with_state(Arc::clone(&shared), with_rules);
-    routes.fallback(absent).layer(site).with_state(shared)
+    let routes = routes.fallback(absent).method_not_allowed_fallback(no_method);
+    routes.layer(site).with_state(shared)
 }
 
 /// Refuses other sites and names, and sets the headers of every answer.
@@ -106,6 +118,14 @@ async fn with_rules(State(server): Server, request: Request, next: Next) -> Resp
     response
 }
 
+/// Refuses all changes, unless they are allowed.
+async fn with_changes(State(server): Server, request: Request, next: Next) -> Response {
+    match server.allow_changes {
+        true => next.run(request).await,
+        false => refused(&changes::NOT_ALLOWED),
+    }
+}
+
 async fn with_token(State(server): Server, request: Request, next: Next) -> Response {
     match server.guard.check_token(request.headers()) {
         Ok(()) => next.run(request).await,
@@ -113,7 +133,7 @@ async fn with_token(State(server): Server, request: Request, next: Next) -> Resp
     }
 }
 
-fn problem(status: StatusCode, text: &str, hint: Option<&str>) -> Response {
+pub(crate) fn problem(status: StatusCode, text: &str, hint: Option<&str>) -> Response {
     let body = serde_json::json!({ "error": text, "hint": hint });
     (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
@@ -125,6 +145,10 @@ fn refused(&(status, text, hint): &Refusal) -> Response {
         response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
     }
     response
+}
+
+async fn no_method() -> Response {
+    refused(&NO_METHOD)
 }
 
 async fn absent() -> Response {
@@ -211,7 +235,11 @@ async fn output(
 }
 
 async fn answer(server: &Shared, question: Question, headers: &HeaderMap) -> Response {
-    let (kind, bytes) = match server.source.answer(question).await {
+    respond(server.source.answer(question).await, headers)
+}
+
+fn respond(answered: Result<Body, Problem>, headers: &HeaderMap) -> Response {
+    let (kind, bytes) = match answered {
         Ok(Body::Json(text)) => ("application/json", text.into_bytes()),
         Ok(Body::Metrics(text)) => (crate::metrics::CONTENT_TYPE, text.into_bytes()),
         // A record is compressed already.
@@ -240,4 +268,9 @@ async fn answer(server: &Shared, question: Question, headers: &HeaderMap) -> Res
         }
         Err(_) => ([(header::CONTENT_TYPE, kind)], bytes).into_response(),
     }
+}
+
+/// Makes a change that was confirmed.
+pub(crate) async fn change(server: &Shared, change: Change, headers: &HeaderMap) -> Response {
+    respond(server.source.change(change).await, headers)
 }

@@ -96,7 +96,24 @@ impl Problem {
 
 pub type Answer = Pin<Box<dyn Future<Output = Result<Body, Problem>> + Send>>;
 
-/// Answers questions. It changes nothing.
+/// A change that a page asks for. The server has checked that it is allowed and confirmed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    CancelJob { job: String },
+    RetryJob { job: String },
+    DrainNode { node: String },
+    PauseNode { node: String },
+    ResumeNode { node: String },
+}
+
+/// Answers questions, and makes changes where it is allowed to.
 pub trait Source: Send + Sync + 'static {
+    /// Changes nothing.
     fn answer(&self, question: Question) -> Answer;
+
+    /// Makes a change; its answer has a line for people.
+    fn change(&self, _: Change) -> Answer {
+        let text = "this page shows what has ended: nothing of it changes";
+        Box::pin(async move { Err(Problem::new(ProblemKind::Refused, text)) })
+    }
 }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use web::{Answer, Body, Guard, Problem, ProblemKind, Question, Settings, Source, Token};
+use web::{Answer, Body, Change, Guard, Problem, ProblemKind, Question, Settings, Source, Token};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 const HOSTILE: &str = "<img src=x onerror=alert(1)>";
@@ -30,6 +30,11 @@ impl Source for Echo {
             other => Ok(Body::Json(serde_json::json!(format!("{other:?}")).to_string())),
         };
         Box::pin(async move { answer })
+    }
+
+    fn change(&self, change: Change) -> Answer {
+        let answer = Body::Json(serde_json::json!(format!("{change:?}")).to_string());
+        Box::pin(async move { Ok(answer) })
     }
 }
 
@@ -167,6 +172,69 @@ fn nothing_can_be_changed() {
         );
         assert_eq!(reply.status, 405, "{method}");
     }
+}
+
+const CHANGES: [&str; 5] = [
+    "/api/v1/jobs/3/cancel",
+    "/api/v1/jobs/3/retry",
+    "/api/v1/nodes/3/drain",
+    "/api/v1/nodes/3/pause",
+    "/api/v1/nodes/3/resume",
+];
+
+fn post(to: SocketAddr, path: &str, headers: &[&str], body: &str) -> Reply {
+    let more: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+    let length = body.len();
+    send(
+        to,
+        &format!(
+            "POST {path} HTTP/1.1\r\nHost: {to}\r\n{more}Content-Length: {length}\r\n\
+             Connection: close\r\n\r\n{body}"
+        ),
+    )
+}
+
+#[test]
+fn without_leave_each_change_is_refused() {
+    let at = start(Settings::default(), &[]);
+    for path in CHANGES {
+        let reply = post(at, path, &[&bearer(), JSON], r#"{"confirm":"3"}"#);
+        assert_eq!(reply.status, 403, "{path}");
+        assert!(reply.text().contains("this page changes nothing"), "{}", reply.text());
+        assert!(reply.text().contains("--allow-changes"), "{}", reply.text());
+    }
+}
+
+const JSON: &str = "Content-Type: application/json";
+
+#[test]
+fn an_allowed_change_needs_the_token_this_site_and_a_confirmation() {
+    let at = start(Settings { allow_changes: true, ..Settings::default() }, &[]);
+    let bearer = bearer();
+    for path in CHANGES {
+        let with = |headers: &[&str], body: &str| post(at, path, headers, body);
+        let good = r#"{"confirm":"3"}"#;
+        let done = with(&[&bearer, JSON], good);
+        assert_eq!(done.status, 200, "{path}: {}", done.text());
+        let word = path.rsplit('/').next().expect("it has parts");
+        assert!(done.text().to_lowercase().contains(word), "{}", done.text());
+        assert_eq!(with(&[&bearer, JSON, &format!("Origin: http://{at}")], good).status, 200);
+        assert_eq!(with(&[&bearer, JSON, "Origin: http://evil.example"], good).status, 403);
+        assert_eq!(with(&[&bearer, JSON, "Sec-Fetch-Site: cross-site"], good).status, 403);
+        assert_eq!(with(&[JSON], good).status, 401);
+        assert_eq!(with(&["Authorization: Bearer no", JSON], good).status, 401);
+        assert_eq!(with(&[&bearer], good).status, 415);
+        assert_eq!(with(&[&bearer, "Content-Type: text/plain"], good).status, 415);
+        for body in ["", "{}", r#"{"confirm":"4"}"#, r#"{"confirm":3}"#] {
+            let refused = with(&[&bearer, JSON], body);
+            assert_eq!(refused.status, 400, "{body}");
+            assert!(refused.text().contains("not confirmed"), "{}", refused.text());
+        }
+        assert_eq!(with(&[&bearer, JSON], &" ".repeat(2000)).status, 413);
+        assert_eq!(get(at, path, &[&bearer]).status, 405, "{path}");
+    }
+    assert_eq!(post(at, "/api/v1/overview", &[&bearer, JSON], "{}").status, 405);
+    assert_eq!(post(at, "/api/v1/jobs/3/forget", &[&bearer, JSON], "{}").status, 404);
 }
 
 #[test]

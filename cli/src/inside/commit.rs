@@ -19,8 +19,12 @@ pub(crate) struct CommitArgs {
     /// STARLING_STATE is the path of a file with it [default: the state stays as it was]
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// End this attempt. Another one begins with the state, on any node
-    #[arg(long = "yield", requires = "state")]
+    /// Keep the files of the directory STARLING_CHECKPOINT, packed at most 64 KiB, for the case
+    /// that the task runs again. A task has either these files or a state
+    #[arg(long, conflicts_with = "state")]
+    checkpoint: bool,
+    /// End this attempt. Another one begins with the state or the checkpoint, on any node
+    #[arg(long = "yield")]
     ends: bool,
 }
 
@@ -30,13 +34,32 @@ struct CommittedTurn {
 }
 
 pub(crate) fn run(context: &Context, args: &CommitArgs) -> Done {
+    if args.ends && args.state.is_none() && !args.checkpoint {
+        return Err(Failure::usage("--yield needs --state or --checkpoint"));
+    }
     let door = door()?;
-    let state = args.state.as_deref().map(read).transpose()?;
+    let state = match args.checkpoint {
+        true => Some(packed_checkpoint()?),
+        false => args.state.as_deref().map(read).transpose()?,
+    };
     let turn = door.commit(state, args.ends).map_err(failure)?;
     if context.output.json {
         heard(context.output.json(&CommittedTurn { turn }))?;
     }
     Ok(Exit::Ok)
+}
+
+/// The files of the task's checkpoint directory, as a state.
+fn packed_checkpoint() -> Result<Vec<u8>, Failure> {
+    let name = executor::checkpoint::VARIABLE;
+    let directory = std::env::var_os(name).ok_or_else(|| {
+        Failure::refused(format!("{name} is not set: this task has no checkpoint directory"))
+            .hint("submit the task with --signal; one on several nodes has no such directory")
+    })?;
+    executor::checkpoint::pack(Path::new(&directory)).map_err(|error| {
+        Failure::refused(error)
+            .hint("keep large data in a file that all nodes see, and its path in the checkpoint")
+    })
 }
 
 /// Reads a state, no further than its limit.

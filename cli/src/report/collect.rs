@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use analysis::RunReport;
 use client::Client;
 use lens::failures::kind_of_name;
-use lens::record::{MetaNode, Missing, Tasks};
+use lens::record::{MetaNode, Missing, PrintedReport, Tasks};
 use lens::{AttemptRow, Collector, KindNumbers, Meta, Record, TaskRow, eta};
 use proto::wire::{JobState, TaskPhase};
 use proto::{JobId, LocalId, NodeId, Time};
@@ -146,7 +146,7 @@ pub(crate) fn record(
         }),
         kinds: run.kinds,
         missing: missing(state, logs),
-        report: serde_json::from_str(&run.json).unwrap_or_default(),
+        report: PrintedReport::of(run.json),
         ..Meta::default()
     };
     let mut record = Record { meta, tasks, attempts: Vec::new() };

@@ -71,6 +71,8 @@ fn remove_old(runs: &Path) {
     for old in records.iter().take(records.len().saturating_sub(RECORDS_KEPT)) {
         // A record that cannot be removed is tried again by the next run.
         let _ = fs::remove_file(old);
+        // A list of commands has nothing else there.
+        let _ = old.parent().map(fs::remove_dir);
     }
 }
 

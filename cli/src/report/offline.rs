@@ -204,13 +204,9 @@ pub(crate) fn job_info(context: &Context, from: &Path, jobs: &Selector) -> Done 
             return context.output.text(&report.to_text());
         }
         // The report of the run itself, as it was printed at its end.
-        match record.meta.report.as_object() {
-            Some(printed) if !printed.is_empty() => {
-                let mut printed = printed.clone();
-                printed.remove("schema");
-                context.output.json(&printed)
-            }
-            _ => context.output.json_with_schema(&report),
+        match record.meta.report.is_given() {
+            true => context.output.raw_line(record.meta.report.text()),
+            false => context.output.json_with_schema(&report),
         }
     })
 }

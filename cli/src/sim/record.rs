@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ::sim::{Collected, SimulationOptions};
 use analysis::RunReport;
-use lens::record::{MetaNode, Tasks};
+use lens::record::{MetaNode, PrintedReport, Tasks};
 use lens::{Meta, Record, TaskRow};
 use proto::wire::TaskPhase;
 use proto::{LocalId, Time};
@@ -40,7 +40,7 @@ pub(super) fn write(
         tasks: Tasks { total: report.tasks.total, done: report.tasks.done, ..Tasks::default() },
         nodes: nodes.collect(),
         kinds,
-        report: serde_json::from_str(&report.to_json()).unwrap_or_default(),
+        report: PrintedReport::of(report.to_json()),
         ..Meta::default()
     };
     let tasks = graph.indices().map(row).collect();

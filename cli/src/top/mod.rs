@@ -35,7 +35,7 @@ pub(crate) fn run(context: &Context, args: &TopArgs) -> Done {
             .hint("'starling top --once' prints the same as text"));
     }
     verb::block_on(async {
-        let live = Live::connect(context).await?;
+        let live = Live::connect(context, false).await?;
         screen::show(&live, args.every.0.max(std::time::Duration::from_millis(100))).await
     })
 }
@@ -43,7 +43,7 @@ pub(crate) fn run(context: &Context, args: &TopArgs) -> Done {
 /// Prints every view that has rows.
 fn once(context: &Context) -> Done {
     verb::block_on(async {
-        let live = Live::connect(context).await?;
+        let live = Live::connect(context, false).await?;
         let (overview, json) = live.look().await?;
         if context.output.json {
             context.output.raw_line(&json)?;

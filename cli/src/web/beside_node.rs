@@ -66,13 +66,13 @@ impl Page {
 
     async fn answer(self, context: &Context) {
         let source: Arc<dyn Source> = loop {
-            match Live::connect(context).await {
+            match Live::connect(context, false).await {
                 Ok(live) => break Arc::new(live),
                 Err(_) => tokio::time::sleep(CONNECT_PAUSE).await,
             }
         };
         let Ok(listener) = tokio::net::TcpListener::from_std(self.listener) else { return };
-        let settings = Settings { prefix: String::new(), metrics_only: false };
+        let settings = Settings::default();
         let guard = Guard::new(self.token, Vec::new());
         if let Err(error) = web::serve(listener, source, guard, &settings).await {
             context.output.note(&format!("the page of this node has ended: {}", plain(&error)));

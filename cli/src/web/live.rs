@@ -16,7 +16,7 @@ use web::{Answer, Body, Problem, ProblemKind, Question, Source};
 
 use super::changes::{Change, Changes};
 use super::record_rows::Shown;
-use super::{REQUEST_TIMEOUT, metric_facts, task_rows};
+use super::{REQUEST_TIMEOUT, metric_facts, requested, task_rows};
 use crate::cluster::node::{NodeInfo, NodeList};
 use crate::cluster::task;
 use crate::report::collect;
@@ -58,6 +58,9 @@ pub(crate) struct Overview {
     /// Of the nodes that answer.
     figures: Vec<NodeInfo>,
     pub(crate) changes: Vec<Change>,
+    /// The page may change jobs and nodes.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    allows_changes: bool,
 }
 
 struct Look {
@@ -79,6 +82,8 @@ struct Detail {
 
 struct Inner {
     client: Client,
+    /// With the rights of a client, if changes are allowed.
+    changer: Option<Client>,
     instance: String,
     since_s: f64,
     look: Mutex<(Option<Look>, Changes)>,
@@ -94,6 +99,26 @@ impl Source for Live {
     fn answer(&self, question: Question) -> Answer {
         let live = self.clone();
         Box::pin(async move { live.answer_to(question).await.map_err(problem) })
+    }
+
+    fn change(&self, change: web::Change) -> Answer {
+        let live = self.clone();
+        Box::pin(async move {
+            let client = live.0.changer.as_ref().expect("the server allows no changes without it");
+            let changed = requested::make(client, &change).await.map_err(refusal)?;
+            // The next look shows it.
+            live.0.look.lock().await.0 = None;
+            Ok(json(&changed))
+        })
+    }
+}
+
+/// The failure of a change. That of a thing that is there is no absence.
+fn refusal(failure: Failure) -> Problem {
+    let problem = problem(failure);
+    match problem.kind {
+        ProblemKind::Absent => Problem { kind: ProblemKind::Refused, ..problem },
+        _ => problem,
     }
 }
 
@@ -115,7 +140,7 @@ fn seconds_now() -> f64 {
     now_ns() as f64 / 1e9
 }
 
-fn job_id(text: &str) -> Result<JobId, Failure> {
+pub(super) fn job_id(text: &str) -> Result<JobId, Failure> {
     let wrong = || Failure::usage(format!("'{text}' is not the number of a job"));
     text.parse().map(JobId).map_err(|_| wrong())
 }
@@ -125,11 +150,13 @@ fn task_id(text: &str) -> Result<LocalId, Failure> {
 }
 
 impl Live {
-    pub(crate) async fn connect(context: &Context) -> Result<Self, Failure> {
+    /// `allow_changes`: with a further connection that has the rights of a client.
+    pub(crate) async fn connect(context: &Context, allow_changes: bool) -> Result<Self, Failure> {
         let client = context.connect_to_read(REQUEST_TIMEOUT).await?;
         let instance = context.dir()?.display().to_string();
         Ok(Self(Arc::new(Inner {
             client,
+            changer: if allow_changes { Some(context.connect().await?) } else { None },
             instance,
             since_s: seconds_now(),
             look: Mutex::default(),
@@ -223,6 +250,7 @@ impl Live {
             figures: figures.collect(),
             list,
             changes: changes.seen.iter().cloned().collect(),
+            allows_changes: self.0.changer.is_some(),
         });
         let text = serde_json::to_string(&*overview).expect("numbers and strings always serialise");
         let json = Arc::new(text);

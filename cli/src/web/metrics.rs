@@ -31,7 +31,7 @@ pub(crate) struct MetricsArgs {
 /// `starling metrics [--listen ADDR]`.
 pub(crate) fn run(context: &Context, args: &MetricsArgs) -> Done {
     serve(async {
-        let live = live::Live::connect(context).await?;
+        let live = live::Live::connect(context, false).await?;
         let Some(address) = args.listen else {
             let answer = live.answer(Question::Metrics).await;
             let Ok(Body::Metrics(text)) = answer else {
@@ -56,7 +56,7 @@ pub(crate) fn run(context: &Context, args: &MetricsArgs) -> Done {
         let bound = listener.local_addr().map_err(|error| Failure::refused(plain(&error)))?;
         context.output.line(&format!("http://{bound}/metrics"))?;
         context.output.note(&format!("the bearer token is in {}", path.display()));
-        let settings = Settings { prefix: String::new(), metrics_only: true };
+        let settings = Settings { metrics_only: true, ..Settings::default() };
         let guard = Guard::new(token, Vec::new());
         let served = web::serve(listener, Arc::new(live), guard, &settings).await;
         Err(Failure::lost(served.err().map_or_else(String::new, |error| plain(&error))))

@@ -7,6 +7,8 @@ pub(crate) mod live;
 mod metric_facts;
 pub(crate) mod metrics;
 pub(crate) mod record_rows;
+mod requested;
+mod socket;
 mod task_rows;
 
 use std::path::PathBuf;
@@ -22,6 +24,8 @@ use web::{Guard, Settings, Source, Token};
 
 /// The time after which a request to silent nodes is given up.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+/// The port to which 'ssh -L' forwards a socket.
+const FORWARDED_PORT: u16 = 8787;
 /// Threads of the server: one may sum up a large job meanwhile.
 const THREADS: usize = 2;
 
@@ -30,6 +34,13 @@ pub(crate) struct WebArgs {
     /// The port on loopback [default: any free one]
     #[arg(long, value_name = "P")]
     port: Option<u16>,
+    /// Listen on a Unix socket of mode 0600 instead of a port; 'ssh -L' reaches it from another
+    /// machine
+    #[arg(long, value_name = "PATH", conflicts_with = "port")]
+    socket: Option<PathBuf>,
+    /// The page may cancel and retry jobs, and drain, pause and resume nodes
+    #[arg(long, conflicts_with = "from")]
+    allow_changes: bool,
     /// Show run records instead of a cluster: a file, the directory of a run, or a directory of
     /// runs such as starling-runs
     #[arg(long, value_name = "FILE|DIR")]
@@ -63,30 +74,59 @@ pub(crate) fn run(context: &Context, args: &WebArgs) -> Done {
     serve(async {
         let source: Arc<dyn Source> = match &args.from {
             Some(path) => Arc::new(files::Files::open(path)?),
-            None => Arc::new(live::Live::connect(context).await?),
+            None => Arc::new(live::Live::connect(context, args.allow_changes).await?),
         };
-        let listener = listen(args.port.unwrap_or(0)).await?;
-        let port = port_of(&listener)?;
+        let listener = match &args.socket {
+            Some(path) => Listener::Socket(socket::PageSocket::bind(path)?),
+            None => Listener::Port(listen(args.port.unwrap_or(0)).await?),
+        };
+        let (port, place) = listener.place()?;
         let token = Token::random().map_err(|error| Failure::refused(plain(&error)))?;
         let prefix = args.prefix.as_deref().map_or("", |it| it.trim_matches('/'));
         let path = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         let url = format!("http://127.0.0.1:{port}/{path}#t={}", token.text());
         let host = Some(client::host_name()).filter(|name| !name.is_empty());
         let host = host.as_deref().unwrap_or("HOST");
-        let ssh = format!("ssh -L {port}:127.0.0.1:{port} {host}");
+        let ssh = format!("ssh -L {port}:{place} {host}");
         match context.output.json {
             true => context.output.json(&Served { url, ssh })?,
             false => {
                 context.output.line(&url)?;
-                context.output.note(&format!("from another machine first: {ssh}"));
+                let when = match &args.socket {
+                    Some(_) => "from your own machine first",
+                    None => "from another machine first",
+                };
+                context.output.note(&format!("{when}: {ssh}"));
                 context.output.note("the page opens with this whole address only; Ctrl-C ends it");
             }
         }
-        let settings = Settings { prefix: prefix.to_owned(), metrics_only: false };
+        let allow_changes = args.allow_changes;
+        let settings = Settings { prefix: prefix.to_owned(), allow_changes, ..Settings::default() };
         let guard = Guard::new(token, args.host.clone());
-        let served = web::serve(listener, source, guard, &settings).await;
+        let served = match listener {
+            Listener::Port(listener) => web::serve(listener, source, guard, &settings).await,
+            Listener::Socket(socket) => socket.serve(source, guard, &settings).await,
+        };
         Err(Failure::lost(served.err().map_or_else(String::new, |error| plain(&error))))
     })
+}
+
+enum Listener {
+    Port(TcpListener),
+    Socket(socket::PageSocket),
+}
+
+impl Listener {
+    /// The port for browsers, and the place that `ssh -L` forwards to.
+    fn place(&self) -> Result<(u16, String), Failure> {
+        match self {
+            Self::Port(listener) => {
+                let port = port_of(listener)?;
+                Ok((port, format!("127.0.0.1:{port}")))
+            }
+            Self::Socket(socket) => Ok((FORWARDED_PORT, socket.path().display().to_string())),
+        }
+    }
 }
 
 /// Runs a server until an interrupt, which is its normal end.

@@ -30,6 +30,7 @@ use proto::work::{Outcome, Turn, TurnAnswer};
 use proto::{Attempt, TaskId, limits};
 use tokio::sync::oneshot;
 
+use crate::door::checkpoints::EndedCommand;
 use crate::door::mail::{self, Mailbag};
 use crate::door::refusal::Refusal;
 use crate::door::token::Token;
@@ -69,7 +70,7 @@ pub(crate) enum Receipt {
 
 /// What a command waits for.
 #[derive(Debug)]
-enum Awaits {
+pub(super) enum Awaits {
     Tasks(Vec<wire::TaskRef>),
     Event,
 }
@@ -95,7 +96,7 @@ pub(crate) enum End {
 }
 
 #[derive(Debug)]
-enum Phase {
+pub(super) enum Phase {
     Runs,
     Commits {
         yields: bool,
@@ -115,6 +116,8 @@ enum Phase {
         answer: Answer,
         sender: oneshot::Sender<Answer>,
     },
+    /// Its command has ended, and the end is reported once the checkpoint is committed.
+    Ended(Box<EndedCommand>),
 }
 
 #[derive(Debug)]
@@ -196,6 +199,7 @@ impl Attempts {
                     "spawn, commit and await one after another",
                 ))
             }
+            Phase::Ended(_) => Err(Refusal::no_token()),
             Phase::Commits { .. } => Err(Refusal::bad(
                 "another command of this task commits at present",
                 "let one command end before the next one begins",
@@ -397,13 +401,17 @@ impl Attempts {
         let (sender, end) = match &self.open.get(&key)?.phase {
             Phase::Waits { sender, .. } | Phase::Returns { sender, .. } => (sender, End::Reported),
             Phase::Parked { sender, .. } => (sender, End::Over),
-            Phase::Runs | Phase::Commits { .. } => return None,
+            Phase::Runs | Phase::Commits { .. } | Phase::Ended(_) => return None,
         };
         if !sender.is_closed() {
             return None; // Another command waits.
         }
         self.remove(key);
         Some((key, end))
+    }
+
+    pub(super) fn phase_mut(&mut self, key: Key) -> Option<&mut Phase> {
+        Some(&mut self.open.get_mut(&key)?.phase)
     }
 
     /// The command of the attempt is killed, or has gone: its token is worth nothing from now on.
@@ -448,7 +456,7 @@ impl Attempts {
             Phase::Commits { .. } if outcome.is_done() => {
                 fail(outcome, "the task ended before its 'starling commit' was answered");
             }
-            Phase::Runs | Phase::Commits { .. } => {}
+            Phase::Runs | Phase::Commits { .. } | Phase::Ended(_) => {}
         }
         if outcome.is_done() && open.has_uncommitted() {
             outcome.turn = Some(Box::new(open.turn(TurnVerdict::TurnDone, Vec::new(), None)));

@@ -7,6 +7,7 @@ the core, and the core's answer returns here. The door decides nothing about tas
 */
 
 mod attempts;
+mod checkpoints;
 mod frames;
 mod gangs;
 mod inputs;
@@ -24,14 +25,15 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
-use executor::{Doorway, Entrance};
+use executor::{AttemptOutcome, Doorway, Entrance};
 use node::Input;
-use proto::work::{Launch, Outcome, TurnAnswer};
+use proto::work::{Launch, TurnAnswer};
 use proto::{Attempt, JobId, TaskId, wire};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::event_loop::inbox::Local;
 use attempts::{Answer, AttemptTurn, Attempts, End, Key};
+use checkpoints::Next;
 use gangs::{Gang, Gangs};
 use place::BoundSocket;
 use refusal::Refusal;
@@ -116,6 +118,30 @@ impl Door {
         self.gangs().dismiss(key);
     }
 
+    /// Lets a call in that commits states or sends events. It waits for nothing here.
+    pub(crate) fn enter_call(
+        &self,
+        key: Key,
+        variables: u32,
+        resume: Option<&wire::Resume>,
+    ) -> Result<Entrance, String> {
+        self.let_in(key, variables, resume).map(|(_, entrance)| entrance)
+    }
+
+    fn let_in(
+        &self,
+        key: Key,
+        variables: u32,
+        resume: Option<&wire::Resume>,
+    ) -> Result<(Token, Entrance), String> {
+        let socket = self.socket.as_ref().ok_or("this node has no socket for tasks")?;
+        let token = Token::draw().map_err(|error| error.to_string())?;
+        self.attempts().enter(key, token, variables, resume);
+        let door = socket.path().to_string_lossy().into_owned();
+        let state = resume.and_then(|resume| resume.state.clone());
+        Ok((token, Entrance { door, token: token.text(), state }))
+    }
+
     /// `None`: the door has no socket.
     fn listener(&self) -> Option<io::Result<UnixListener>> {
         self.socket.as_ref().map(|socket| socket.listener.try_clone())
@@ -130,15 +156,31 @@ impl Door {
         &self,
         begun: Result<(AttemptTurn, oneshot::Receiver<Answer>), Refusal>,
     ) -> Result<oneshot::Receiver<Answer>, Refusal> {
-        let (AttemptTurn { task, attempt, turn }, answer) = begun?;
+        let (turn, answer) = begun?;
+        self.send_turn(turn);
+        Ok(answer)
+    }
+
+    fn send_turn(&self, AttemptTurn { task, attempt, turn }: AttemptTurn) {
         // If the run loop has ended, so does the answer.
         let _ = self.inputs.send(Local::Input(Input::Turn { task, attempt, turn }));
-        Ok(answer)
     }
 
     /// The answer of the core to a turn of an attempt.
     pub(crate) fn answered(&self, task: TaskId, attempt: Attempt, answer: TurnAnswer) -> Order {
-        self.attempts().answered((task, attempt), answer)
+        let key = (task, attempt);
+        let mut attempts = self.attempts();
+        match attempts.kept_checkpoint(key, &answer) {
+            None => return attempts.answered(key, answer),
+            Some(Next::Turn(turn)) => self.send_turn(turn),
+            Some(Next::Report(mut ended)) => {
+                if attempts.ended(key, &mut ended.outcome) == End::Reported {
+                    let _ = self.inputs.send(Local::Doubted(*ended));
+                }
+            }
+            Some(Next::Nothing) => {}
+        }
+        Order::Nothing
     }
 
     /// A variable of a job has another value.
@@ -172,10 +214,17 @@ impl Door {
         self.dismiss((task, attempt));
     }
 
-    /// The command of an attempt has ended. False if its end is not to be reported.
-    pub(crate) fn ended(&self, task: TaskId, attempt: Attempt, outcome: &mut Outcome) -> bool {
-        self.dismiss((task, attempt));
-        self.attempts().ended((task, attempt), outcome) == End::Reported
+    /// The command of an attempt has ended. False if its end is not to be reported, or not before
+    /// its checkpoint is committed.
+    pub(crate) fn ended(&self, ended: &mut AttemptOutcome) -> bool {
+        let key = (ended.task, ended.attempt);
+        self.dismiss(key);
+        let mut attempts = self.attempts();
+        if let Some(turn) = attempts.keep_checkpoint(ended) {
+            turn.into_iter().for_each(|turn| self.send_turn(turn));
+            return false;
+        }
+        attempts.ended(key, &mut ended.outcome) == End::Reported
     }
 
     /// The attempt of the task with a command that waits here, and whether it can go on as the
@@ -214,17 +263,13 @@ impl Door {
 
 impl Doorway for Door {
     fn enter(&self, launch: &Launch) -> Result<Entrance, String> {
-        let socket = self.socket.as_ref().ok_or("this node has no socket for tasks")?;
-        let token = Token::draw().map_err(|error| error.to_string())?;
-        let resume = launch.resume.as_deref();
-        let variables = launch.settings.variables;
-        self.attempts().enter((launch.task, launch.attempt), token, variables, resume);
+        let key = (launch.task, launch.attempt);
+        let (token, entrance) =
+            self.let_in(key, launch.settings.variables, launch.resume.as_deref())?;
         if !launch.gang.is_empty() {
-            self.gangs().admit(token, (launch.task, launch.attempt), launch.gang.clone().into());
+            self.gangs().admit(token, key, launch.gang.clone().into());
         }
-        let door = socket.path().to_string_lossy().into_owned();
-        let state = resume.and_then(|resume| resume.state.clone());
-        Ok(Entrance { door, token: token.text(), state })
+        Ok(entrance)
     }
 
     fn leave(&self, task: TaskId, attempt: Attempt) {

@@ -60,6 +60,7 @@ pub(crate) fn start_executor(
     let dir = options.dir.clone();
     config.host = Some(Arc::new(NestedCalls {
         dir: dir.clone(),
+        door: Arc::clone(&door),
         results: state.path().join("results"),
         inputs: local.clone(),
         thread: Default::default(),
@@ -74,7 +75,7 @@ pub(crate) fn start_executor(
     config.captured_task_bytes = options.captured.task_bytes.unwrap_or(u64::MAX);
     let ends = Arc::clone(&door);
     let executor = Executor::start(config, move |mut ended| {
-        ended.retain_mut(|it| ends.ended(it.task, it.attempt, &mut it.outcome));
+        ended.retain_mut(|it| ends.ended(it));
         let (doubted, clear): (Vec<_>, Vec<_>) =
             ended.into_iter().partition(|ended| !ended.doubt.is_zero());
         // If the run loop is gone the ends are not needed: its next incarnation places the tasks
@@ -100,7 +101,7 @@ pub(crate) fn delay_doubtful_end(local: &mpsc::UnboundedSender<Local>, ended: At
 }
 
 fn finished(ended: AttemptOutcome) -> Input {
-    let AttemptOutcome { task, attempt, outcome, doubt: _ } = ended;
+    let AttemptOutcome { task, attempt, outcome, .. } = ended;
     Input::Finished { task, attempt, outcome: Box::new(outcome) }
 }
 

@@ -15,7 +15,7 @@ mod session;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use client::Client;
 use executor::{CallAnswer, CallAnswers, CallHost, CallRequest};
@@ -24,6 +24,7 @@ use proto::{Attempt, TaskId};
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use crate::door::Door;
 use crate::event_loop::inbox::Local;
 use session::Session;
 
@@ -33,6 +34,8 @@ type Key = (TaskId, Attempt);
 #[derive(Debug)]
 pub(crate) struct NestedCalls {
     pub(crate) dir: PathBuf,
+    /// Where calls commit states and send events.
+    pub(crate) door: Arc<Door>,
     /// The directory of the workers for large values.
     pub(crate) results: PathBuf,
     /// To the run loop.
@@ -112,22 +115,23 @@ impl NestedCalls {
     fn events(&self) -> Option<&mpsc::UnboundedSender<Event>> {
         let start = || {
             let (sender, events) = mpsc::unbounded_channel();
-            let (dir, results) = (self.dir.clone(), self.results.clone());
+            let (dir, results, door) = (self.dir.clone(), self.results.clone(), self.door.clone());
+            let host = move || Host { dir, results, door, client: tokio::sync::OnceCell::new() };
             let thread = std::thread::Builder::new().name("nested".to_owned());
-            thread.spawn(move || run(dir, results, events)).ok().map(|_| sender)
+            thread.spawn(move || run(host(), events)).ok().map(|_| sender)
         };
         self.thread.get_or_init(start).as_ref()
     }
 }
 
 /// The thread. It ends with the executor, which has the other end of the channel.
-fn run(dir: PathBuf, results: PathBuf, mut events: mpsc::UnboundedReceiver<Event>) {
+fn run(host: Host, mut events: mpsc::UnboundedReceiver<Event>) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return;
     };
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async move {
-        let host = Rc::new(Host { dir, results, client: tokio::sync::OnceCell::new() });
+        let host = Rc::new(host);
         let mut sessions: HashMap<Key, Rc<Session>> = HashMap::new();
         while let Some(event) = events.recv().await {
             match event {
@@ -152,6 +156,7 @@ fn run(dir: PathBuf, results: PathBuf, mut events: mpsc::UnboundedReceiver<Event
 struct Host {
     dir: PathBuf,
     results: PathBuf,
+    door: Arc<Door>,
     client: tokio::sync::OnceCell<Client>,
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use client::{ClientError, NewTask, Parent, StreamFilter, StreamPiece, TaskPhase};
-use executor::{CallAnswer, CallRequest};
+use executor::{CallAnswer, CallRequest, Entrance};
 use proto::{Attempt, LocalId, NodeId, ObjectId, TaskId, codec, wire};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -45,6 +45,7 @@ enum Asked {
     Nodes,
     KvInsert { key: String, path: Option<String> },
     KvRemove { key: String },
+    Enter,
 }
 
 /// The arguments of the program, the modules and the environment.
@@ -94,6 +95,7 @@ pub(super) fn begin(
     };
     let now = match asked {
         Asked::Spec(fields) => spec(session, &request.spec, *fields, &request.data),
+        Asked::Enter => enter(host, &request),
         Asked::Reader { name } => add_spec(session, client::raw::reader_spec(name)),
         Asked::Append { spec, parents } => {
             let added = append(session, spec, parents, request.data);
@@ -117,6 +119,16 @@ pub(super) fn begin(
         }
     };
     tell(&answers, now);
+}
+
+/// The way of a call to the door, with the last committed state of its task.
+fn enter(host: &Host, request: &CallRequest) -> Answered {
+    let (key, resume) = ((request.task, request.attempt), request.resume.as_deref());
+    let entrance = host.door.enter_call(key, request.variables, resume);
+    let Entrance { door, token, state } =
+        entrance.map_err(|text| Failure { class: "ClusterError", text })?;
+    let json = json!({ "door": door, "token": token, "has_state": state.is_some() });
+    Ok(CallAnswer { data: state.unwrap_or_default(), ..plain(&json) })
 }
 
 async fn room(session: &Session) -> Result<(), Failure> {

@@ -12,6 +12,7 @@ use proto::{ObjectId, Span, limits};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::archive;
+use crate::checkpoint;
 use crate::commands::beside;
 use crate::commands::captured::{OutputLoss, Printed, too_much};
 use crate::commands::names;
@@ -77,6 +78,28 @@ pub(crate) fn outcome(
         captured,
         used: Used { cpu_us: exit.cpu_us, max_rss_kib: exit.max_rss_kib },
         ..Outcome::default()
+    }
+}
+
+/// The checkpoint of a command that may run again. If it cannot be kept, a failure says so.
+pub(crate) fn with_checkpoint(
+    launch: &Launch,
+    workspace: &Workspace,
+    exit: &Exit,
+    mut outcome: Outcome,
+) -> (Outcome, Option<Vec<u8>>) {
+    if outcome.is_done() && !exit.told {
+        return (outcome, None);
+    }
+    match checkpoint::of_ended(launch, &workspace.directory) {
+        None => (outcome, None),
+        Some(Ok(state)) => (outcome, Some(state)),
+        Some(Err(why)) => {
+            if !outcome.is_done() {
+                outcome.error = format!("{}; {why}; the former checkpoint stays", outcome.error);
+            }
+            (outcome, None)
+        }
     }
 }
 

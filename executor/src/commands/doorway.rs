@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use proto::work::Launch;
 use proto::{Attempt, TaskId};
 
+use crate::checkpoint;
 use crate::commands::environment::push_variable;
 use crate::error::reason;
 
@@ -33,7 +34,7 @@ pub trait Doorway: fmt::Debug + Send + Sync {
     fn leave(&self, task: TaskId, attempt: Attempt);
 }
 
-/// Adds the variables by which a command finds its node and its state.
+/// Adds the variables by which a command finds its node, its state and its checkpoint.
 pub(crate) fn push_entrance(
     out: &mut Vec<Vec<u8>>,
     doorway: &dyn Doorway,
@@ -43,7 +44,10 @@ pub(crate) fn push_entrance(
     let Entrance { door, token, state } = doorway.enter(launch)?;
     push_variable(out, "STARLING_DOOR", &door);
     push_variable(out, "STARLING_TOKEN", &token);
-    if let Some(state) = state {
+    if let Some(path) = checkpoint::make(launch, directory, state.as_deref())? {
+        push_variable(out, checkpoint::VARIABLE, &path.to_string_lossy());
+    }
+    if let Some(state) = state.filter(|state| !checkpoint::is_packed(state)) {
         let path = write_state(directory, &state)?;
         push_variable(out, "STARLING_STATE", &path.to_string_lossy());
     }

@@ -564,17 +564,17 @@ fn complete(inner: &Inner, exit: &Exit) -> Option<AttemptOutcome> {
     let Running { key, launch, workspace, printed, since } = running;
     let shared = &inner.shared;
     let changed_input = deliver::check(shared, &workspace.guards);
-    let outcome = shared
-        .table
-        .contains(key)
-        .then(|| collect::outcome(shared, &launch, &workspace, exit, changed_input, printed));
+    let ended = shared.table.contains(key).then(|| {
+        let outcome = collect::outcome(shared, &launch, &workspace, exit, changed_input, printed);
+        collect::with_checkpoint(&launch, &workspace, exit, outcome)
+    });
     // First, because the next command may need the directory.
     collect::clean_up(shared, &workspace);
-    let Some(outcome) = outcome else {
+    let Some((outcome, checkpoint)) = ended else {
         shared.leave(key);
         return None;
     };
     let is_gang = !launch.gang.is_empty();
     let doubt = collect::doubt(is_gang, &outcome, exit, since.elapsed());
-    Some(AttemptOutcome { doubt, ..shared.end(key, outcome)? })
+    Some(AttemptOutcome { checkpoint, doubt, ..shared.end(key, outcome)? })
 }

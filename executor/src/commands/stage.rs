@@ -52,7 +52,8 @@ pub(crate) fn moves_no_files(launch: &Launch) -> bool {
 pub(crate) fn needs_nothing(launch: &Launch) -> bool {
     let Some(wire::spec::Body::Command(command)) = &launch.spec.body else { return false };
     let looks_at_files = !command.cwd.is_empty() || !command.stdin.is_empty();
-    let has_state = launch.resume.as_ref().is_some_and(|resume| resume.state.is_some());
+    let has_state = command.notice.is_some()
+        || launch.resume.as_ref().is_some_and(|resume| resume.state.is_some());
     let is_path = command.argv.first().is_some_and(|program| beside::is_relative_path(program));
     moves_no_files(launch) && !looks_at_files && !has_state && !is_path
 }

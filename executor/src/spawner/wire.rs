@@ -134,6 +134,9 @@ pub(crate) struct Exit {
     /// The peak of its resident memory; 0: not known.
     #[prost(uint64, tag = "22")]
     pub(crate) max_rss_kib: u64,
+    /// It got its signal before an end.
+    #[prost(bool, tag = "23")]
+    pub(crate) told: bool,
 }
 
 /// Appends a message as a frame.

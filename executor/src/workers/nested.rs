@@ -41,6 +41,10 @@ pub struct CallRequest {
     pub attempt: Attempt,
     /// Its description.
     pub spec: Arc<wire::Spec>,
+    /// What earlier attempts have committed.
+    pub resume: Option<Arc<wire::Resume>>,
+    /// The number of variables that its job declares.
+    pub variables: u32,
     /// The request, in JSON, and its bytes.
     pub json: Vec<u8>,
     pub data: Vec<u8>,
@@ -125,8 +129,16 @@ impl Pool {
         let call = call.ok_or(Malformed("a request of a call that it does not have"))?;
         call.nested.asked = true;
         let (task, attempt) = call.key;
-        let spec = call.launch.spec.clone();
-        let request = CallRequest { task, attempt, spec, json: json.to_vec(), data: data.to_vec() };
+        let launch = &call.launch;
+        let request = CallRequest {
+            task,
+            attempt,
+            spec: launch.spec.clone(),
+            resume: launch.resume.clone(),
+            variables: launch.settings.variables,
+            json: json.to_vec(),
+            data: data.to_vec(),
+        };
         let answers = self.answers.clone();
         let told = move |answer: CallAnswer| answers(number, seq, answer);
         match &self.shared.config.host {

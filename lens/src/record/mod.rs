@@ -6,6 +6,7 @@ column in blocks that can be read alone.
 */
 
 mod attempts;
+mod printed;
 mod sections;
 mod tasks;
 mod varint;
@@ -17,6 +18,7 @@ use crate::eta::Eta;
 use crate::failures::{FailureGroup, FailureKey};
 use crate::view::{Lens, Sampling, View};
 
+pub use printed::PrintedReport;
 pub use sections::MAGIC;
 
 /// The version of the format that is written.
@@ -129,7 +131,7 @@ pub struct Meta {
     pub pushes: u64,
     /// The report of the run, as `run --json` and `job info --json` print it.
     #[serde(default)]
-    pub report: serde_json::Value,
+    pub report: PrintedReport,
 }
 
 /// The end of a task.

@@ -16,7 +16,7 @@ use crate::eta::Eta;
 use crate::failures::{FailureGroup, FailureKey};
 use crate::groups::LinkKey;
 use crate::histogram::Percentiles;
-use crate::record::{MetaLink, Missing, Record, Tasks};
+use crate::record::{MetaLink, Missing, PrintedReport, Record, Tasks};
 use crate::view::{KindView, View};
 
 use crate::limits::VIEW_EXAMPLES_MAX;
@@ -70,7 +70,7 @@ pub struct Report<'r> {
     /// Parts of the timeline that are not known.
     pub missing: &'r [Missing],
     /// The report of the run from its homes, with more figures.
-    pub summary: &'r serde_json::Value,
+    pub summary: &'r PrintedReport,
     #[serde(skip)]
     record: &'r Record,
 }
@@ -173,7 +173,7 @@ impl<'r> Report<'r> {
             slots,
             origin_ns: meta.origin_ns,
             makespan_s,
-            client_makespan_s: meta.report["makespan_s"].as_f64(),
+            client_makespan_s: meta.report.number("makespan_s"),
             utilization: ratio(seconds(view.work.busy_us), slots as f64 * makespan_s),
             busy_s: seconds(view.work.busy_us),
             lost_s: seconds(view.work.lost_us),

@@ -233,3 +233,32 @@ fn long_lists_take_no_memory() {
     let ran = in_shell(&sandbox, never, &words).expect_code(1);
     assert!(ran.stdout.starts_with("y\ny\ny\n"), "{ran:?}");
 }
+
+#[test]
+fn a_list_leaves_a_record_that_shows_its_entries() {
+    let sandbox = Sandbox::new();
+    let command = ["--", "sh", "-c", "sleep 0.05; [ {} != b ] || exit 4", ":::", "a", "b", "c"];
+    let words = [&["run", "--nodes", "2", "--slots", "1", "--json"], &command[..]].concat();
+    let ran = sandbox.starling(&words).expect_code(1);
+    let note = ran.stderr.lines().find(|line| line.contains("run record in")).expect("a note");
+    let record = note.split("run record in ").nth(1).unwrap().split(';').next().unwrap();
+    assert!(record.starts_with("starling-runs/") && sandbox.path(record).exists(), "{note}");
+    let runs = "starling-runs";
+    let info = sandbox.starling(&["job", "info", "last", "--from", runs, "--json"]).ok();
+    assert_eq!(info.stdout.trim(), ran.stdout.lines().last().unwrap(), "as it was printed");
+    let report = sandbox.starling(&["report", "--from", runs, "--json"]).ok().json();
+    assert_eq!((&report["tasks"]["total"], &report["tasks"]["failed"]), (&3.into(), &1.into()));
+    assert_eq!(report["failures"][0]["exit_code"], 4, "{report}");
+    let list = ["task", "list", "last", "--from", runs, "--state", "failed", "--json"];
+    let failed = sandbox.starling(&list).ok().json();
+    assert_eq!(failed["tasks"][0]["name"], "sh-2", "{failed}");
+    sandbox.starling(&["report", "--from", runs, "-o", "r.html"]).ok();
+    // The newest 20 stay. A run that is older leaves nothing behind.
+    for _ in 0..20 {
+        sandbox.starling(&["run", "--nodes", "1", "--slots", "1", "--", "true"]).ok();
+    }
+    let dirs = std::fs::read_dir(sandbox.path(runs)).unwrap().count();
+    assert!(dirs == 20 && !sandbox.path(record).exists(), "{dirs}");
+    let nothing = sandbox.starling(&["run", "--dry-run", "--", "true"]).ok();
+    assert!(!nothing.stderr.contains("run record"), "{nothing:?}");
+}

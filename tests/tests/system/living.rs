@@ -163,6 +163,13 @@ fn alike_failures_are_told_once_and_records_show_the_run() {
     }
 }
 
+/// The keys of one line of JSON, in their order.
+fn keys(json: &str) -> Vec<&str> {
+    let parts: Vec<&str> = json.split('"').collect();
+    let is_key = |pair: &&[&str]| pair[1].starts_with(':');
+    parts.windows(2).filter(is_key).map(|pair| pair[0]).collect()
+}
+
 /// After an orderly stop the directory of the instance shows its jobs.
 #[test]
 fn a_stopped_instance_shows_its_jobs() {
@@ -171,13 +178,15 @@ fn a_stopped_instance_shows_its_jobs() {
     let job = submitted(&instance, &["--array", "1-9", "--", "sh", "-c", script]);
     instance.starling(&["job", "wait", &job]).expect_code(1);
     wait_until("the summary", || instance.json(&["job", "info", &job])["recorded"] == true);
-    let before = instance.json(&["job", "info", &job]);
+    let live = instance.starling(&["job", "info", &job, "--json"]).ok();
+    let before = live.json();
     instance.starling(&["down"]).ok();
     let dir = instance.directory().to_str().unwrap().to_owned();
     let sandbox = instance.sandbox();
     assert_eq!(sandbox.starling(&["--dir", &dir, "job", "list"]).code, 3, "no node answers");
-    let after = sandbox.starling(&["job", "info", &job, "--from", &dir, "--json"]).ok().json();
-    assert_eq!(rounded(&after), rounded(&before));
+    let offline = sandbox.starling(&["job", "info", &job, "--from", &dir, "--json"]).ok();
+    assert_eq!(rounded(&offline.json()), rounded(&before));
+    assert_eq!(keys(&offline.stdout), keys(&live.stdout), "in the same order");
     let listed = sandbox.starling(&["job", "list", "--from", &dir, "--json"]).ok().json();
     assert_eq!((&listed["jobs"][0]["total"], &listed["jobs"][0]["failed"]), (&9.into(), &1.into()));
     let words = ["task", "list", &job, "--from", &dir, "--state", "failed", "--json"];

@@ -102,3 +102,113 @@ fn at_the_deadline_of_a_drain_a_deaf_command_is_moved() {
     instance.starling(&["job", "wait", &job, "--timeout", "60s"]).ok();
     instance.down();
 }
+
+/// Counts in its checkpoint directory until the file `go` is there. `at_signal`: what it does on
+/// USR1 after it has written its number.
+fn counts(instance: &Instance, at_signal: &str) -> String {
+    let path = |name: &str| instance.sandbox().path(name).display().to_string();
+    format!(
+        "c=$STARLING_CHECKPOINT/count; n=$(cat \"$c\" 2>/dev/null || echo 0); \
+         echo $n >> {starts}; keep() {{ echo $n > \"$c.new\"; mv \"$c.new\" \"$c\"; }}; \
+         trap 'keep; echo $n >> {kept}; {at_signal}' USR1; \
+         until [ -e {go} ]; do n=$((n + 1)); keep; sleep 0.1; done",
+        starts = path("starts"),
+        kept = path("kept"),
+        go = path("go"),
+    )
+}
+
+#[test]
+fn a_command_goes_on_at_its_number_on_another_node() {
+    let instance = Instance::up_with_copies(3, 1, 2);
+    instance.wait_for_copies();
+    let command = counts(&instance, "exit 0");
+    let job = submit(&instance, &["--signal", "USR1@1s", "--", "sh", "-c", &command]);
+    let starts = instance.sandbox().path("starts");
+    wait_until("it runs", || lines(&starts).len() == 1);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let (_, first) = task_of(&instance, &job);
+    instance.starling(&["node", "drain", &first, "--timeout", "120s"]).ok();
+    wait_until("it runs again", || lines(&starts).len() == 2);
+    assert_ne!(task_of(&instance, &job).1, first);
+    let kept = lines(&instance.sandbox().path("kept"));
+    assert_eq!(lines(&starts), ["0".to_owned(), kept[0].clone()]);
+    std::fs::write(instance.sandbox().path("go"), "").expect("there is room");
+    instance.starling(&["job", "wait", &job, "--timeout", "60s"]).ok();
+    instance.down();
+}
+
+#[test]
+fn a_checkpoint_survives_a_time_limit_and_a_killed_process() {
+    let instance = Instance::up(1, 2);
+    // At its limit it is killed, which is a failure, and it has a retry.
+    let command = counts(&instance, "");
+    let limited = ["--time-limit", "2s", "--signal", "USR1@1s", "--retries", "1"];
+    let limited = limited.iter().copied().chain(["--", "sh", "-c", &command]);
+    let job = submit(&instance, &limited.collect::<Vec<_>>());
+    let starts = instance.sandbox().path("starts");
+    wait_until("it runs again", || lines(&starts).len() == 2);
+    let count = |text: &str| text.parse::<u64>().expect("it is a number");
+    let kept = lines(&instance.sandbox().path("kept"));
+    assert!(count(&lines(&starts)[1]) >= count(&kept[0]) && count(&kept[0]) > 0);
+    std::fs::write(instance.sandbox().path("go"), "").expect("there is room");
+    instance.starling(&["job", "wait", &job, "--timeout", "60s"]).ok();
+
+    let out = instance.sandbox().path("out");
+    let killed = format!(
+        "c=$STARLING_CHECKPOINT; if [ -e $c/a/b ]; then cat $c/a/b > {}; exit 0; fi; \
+         mkdir $c/a; echo kept > $c/a/b; kill -9 $$",
+        out.display()
+    );
+    let retried = ["submit", "--wait", "--signal", "USR1", "--retries", "1", "--"];
+    let retried = retried.iter().copied().chain(["sh", "-c", &killed]);
+    instance.starling(&retried.collect::<Vec<_>>()).ok();
+    assert_eq!(lines(&out), ["kept"]);
+    instance.down();
+}
+
+#[test]
+fn after_a_killed_node_the_last_shipped_checkpoint_is_there() {
+    let mut instance = Instance::up_with_copies(3, 1, 2);
+    instance.wait_for_copies();
+    let (starts, go) = (instance.sandbox().path("starts"), instance.sandbox().path("go"));
+    let command = format!(
+        "cd $STARLING_CHECKPOINT; cat n >> {starts} 2>/dev/null || echo none >> {starts}; \
+         echo shipped > n; starling commit --checkpoint && echo committed >> {starts}; \
+         echo unshipped > n; until [ -e {go} ]; do sleep 0.1; done",
+        starts = starts.display(),
+        go = go.display()
+    );
+    let job = submit(&instance, &["--signal", "USR1", "--", "sh", "-c", &command]);
+    wait_until("it has committed", || lines(&starts).len() == 2);
+    let (_, first) = task_of(&instance, &job);
+    instance.kill(first[1..].parse().expect("it is a number"));
+    wait_until("it runs again", || lines(&starts).len() == 4);
+    assert_eq!(lines(&starts), ["none", "committed", "shipped", "committed"]);
+    std::fs::write(&go, "").expect("there is room");
+    instance.starling(&["job", "wait", &job, "--timeout", "60s"]).ok();
+    instance.start_missing();
+    instance.down();
+}
+
+#[test]
+fn a_checkpoint_that_is_too_large_is_refused() {
+    let instance = Instance::up(1, 1);
+    let out = instance.sandbox().path("out");
+    let large = "head -c 70000 /dev/zero > $STARLING_CHECKPOINT/x; starling commit --checkpoint";
+    let command = format!("({large}) 2> {}; echo $? >> {0}; exit 7", out.display());
+    let words = ["submit", "--wait", "--signal", "USR1", "--", "sh", "-c", &command];
+    let failed = instance.starling(&words).expect_code(1);
+    let said = lines(&out).join("\n");
+    assert!(
+        said.contains("the checkpoint directory is too large") && said.ends_with('4'),
+        "{said}"
+    );
+    let text = format!("{}{}", failed.stdout, failed.stderr);
+    assert!(text.contains("the former checkpoint stays"), "{text}");
+    // Without a signal a command has no such directory.
+    let command = format!("starling commit --checkpoint 2> {}", out.display());
+    instance.starling(&["submit", "--wait", "--", "sh", "-c", &command]).expect_code(1);
+    assert!(lines(&out).join("\n").contains("STARLING_CHECKPOINT is not set"));
+    instance.down();
+}

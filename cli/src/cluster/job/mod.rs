@@ -7,7 +7,7 @@ mod logs;
 pub(crate) mod open;
 pub(crate) mod output;
 pub(crate) mod results;
-mod retry;
+pub(crate) mod retry;
 
 use std::path::PathBuf;
 

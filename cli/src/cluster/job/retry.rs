@@ -136,19 +136,34 @@ async fn open(
         }
         None => Vec::new(),
     };
-    let state = client.raw().retry(job, before.round(), &tasks).await;
+    let (round, tasks) = open_round(client, before, &tasks).await?;
+    if context.output.json {
+        return context.output.json(&RetryRow { job: job.0.to_string(), round, tasks });
+    }
+    context.output.note(&told(job, round, tasks));
+    Ok(())
+}
+
+/// Opens the next round with these tasks, or with all that are not done. Returns the round and the
+/// number of its tasks.
+pub(crate) async fn open_round(
+    client: &Client,
+    before: &JobState,
+    tasks: &[LocalId],
+) -> Result<(u32, u64), Failure> {
+    let job = JobId(before.job);
+    let state = client.raw().retry(job, before.round(), tasks).await;
     let state = state.map_err(|error| explain(error, job, before))?;
     let tasks = match tasks.len() as u64 {
         0 => not_done_count(before),
         named => named,
     };
-    let round = state.round();
-    if context.output.json {
-        return context.output.json(&RetryRow { job: job.0.to_string(), round, tasks });
-    }
-    let tasks = units::number_of(tasks, "task");
-    context.output.note(&format!("job {}: round {round}, {tasks} to run again", job.0));
-    Ok(())
+    Ok((state.round(), tasks))
+}
+
+/// The line about an opened round.
+pub(crate) fn told(job: JobId, round: u32, tasks: u64) -> String {
+    format!("job {}: round {round}, {} to run again", job.0, units::number_of(tasks, "task"))
 }
 
 /// The ids of these tasks, if each may run again.

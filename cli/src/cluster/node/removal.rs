@@ -35,20 +35,8 @@ pub(crate) fn drain(
 
     verb::block_on(async {
         let client = context.connect().await?;
-        for node in nodes {
-            known(&client, *node)?;
-        }
-        let map = client.raw().newest_map(PATIENCE).await;
-        check_may_leave(&map, nodes)?;
-        for node in nodes {
-            if !answers(&client, *node).await {
-                check_is_there(&map, *node)?;
-            }
-        }
         let deadline = timeout.map(|timeout| tokio::time::Instant::now() + timeout);
-        for node in nodes {
-            client.raw().propose(leave(*node, by_ns)).await?;
-        }
+        begin_drain(&client, nodes, by_ns).await?;
         let map = client.raw().newest_map(PATIENCE).await;
         for node in nodes {
             if let Some(kept_ns) = earlier_deadline(&map, *node, by_ns) {
@@ -89,6 +77,28 @@ pub(crate) fn drain(
         }
         Ok(Exit::Ok)
     })
+}
+
+/// Asks these nodes to leave, if the others can take over their data. `by_ns`: the deadline, or 0.
+pub(crate) async fn begin_drain(
+    client: &Client,
+    nodes: &[NodeId],
+    by_ns: u64,
+) -> Result<(), Failure> {
+    for node in nodes {
+        known(client, *node)?;
+    }
+    let map = client.raw().newest_map(PATIENCE).await;
+    check_may_leave(&map, nodes)?;
+    for node in nodes {
+        if !answers(client, *node).await {
+            check_is_there(&map, *node)?;
+        }
+    }
+    for node in nodes {
+        client.raw().propose(leave(*node, by_ns)).await?;
+    }
+    Ok(())
 }
 
 /// Checks that the remaining nodes can take over the data of these.

@@ -22,6 +22,7 @@ use workloads::{CrashLimit, GraphBuilder, TaskInit};
 use super::feed::Work;
 use super::journal::Journal;
 use super::printer::{EndedEntry, Printer, Style};
+use super::record::{ListRecord, RunFacts};
 use crate::views::jobs;
 
 /// The maximum number of entries of a list that are submitted and not ended.
@@ -69,6 +70,7 @@ struct Batch {
 /// The report of a run as JSON.
 #[derive(Serialize)]
 struct Summary {
+    schema: u32,
     state: &'static str,
     nodes: u32,
     slots: u32,
@@ -90,11 +92,19 @@ struct Tasks {
     cancelled: u64,
 }
 
+impl Summary {
+    fn counts(&self) -> lens::record::Tasks {
+        let Tasks { total, done, failed, cancelled } = self.tasks;
+        lens::record::Tasks { total, done, failed, cancelled, skipped: 0 }
+    }
+}
+
 pub(super) struct Driver<'c> {
     context: &'c Context,
     client: &'c Client,
     setup: Setup,
     printer: Printer<'c>,
+    record: ListRecord,
     batches: HashMap<JobId, Batch>,
     next_job: u64,
     in_flight: usize,
@@ -118,11 +128,13 @@ impl<'c> Driver<'c> {
     ) -> Self {
         let (sender, events) = mpsc::channel(64);
         let printer = Printer::new(context, client, setup.style, journal);
+        let record = ListRecord::new(setup.spec.cpus);
         Self {
             context,
             client,
             setup,
             printer,
+            record,
             batches: HashMap::new(),
             next_job: 1,
             in_flight: 0,
@@ -265,6 +277,7 @@ impl<'c> Driver<'c> {
             self.in_flight -= 1;
             self.window.1 += 1;
             self.work_ns += task.ended_ns.saturating_sub(task.started_ns);
+            self.record.add(work.number, &task, error.as_deref());
             match task.phase() {
                 TaskPhase::TaskDone | TaskPhase::TaskFailed => {
                     self.printer.push(EndedEntry { work, job, task, error });
@@ -341,31 +354,38 @@ impl<'c> Driver<'c> {
         Ok(())
     }
 
+    fn summary(&self, has_failed: bool, makespan_s: f64) -> Summary {
+        let (tally, slots) = (self.printer.tally, self.setup.slots);
+        let work_s = self.work_ns as f64 / 1e9;
+        Summary {
+            schema: 1,
+            state: if has_failed { "failed" } else { "finished" },
+            nodes: self.setup.nodes,
+            slots,
+            policy: self.setup.policy,
+            tasks: Tasks {
+                total: tally.done + tally.failed + self.cancelled,
+                done: tally.done,
+                failed: tally.failed,
+                cancelled: self.cancelled,
+            },
+            makespan_s,
+            throughput_per_s: (tally.done + tally.failed) as f64 / makespan_s,
+            work_s,
+            utilization: work_s / (makespan_s * f64::from(slots)),
+            halted: self.setup.halt.map(|_| self.is_halted),
+        }
+    }
+
     fn end(self, refused: Option<Failure>) -> Done {
         let tally = self.printer.tally;
         let makespan_s = self.begun.elapsed().as_secs_f64();
         let has_succeeded = self.is_halted && self.setup.halt.is_some_and(|halt| halt.is_success());
         let did_not_run = self.cancelled > 0;
         let has_failed = (tally.failed > 0 || self.is_halted || did_not_run) && !has_succeeded;
+        let summary = self.summary(has_failed, makespan_s);
         if self.context.output.json {
-            let (slots, work_s) = (self.setup.slots, self.work_ns as f64 / 1e9);
-            heard(self.context.output.json(&Summary {
-                state: if has_failed { "failed" } else { "finished" },
-                nodes: self.setup.nodes,
-                slots,
-                policy: self.setup.policy,
-                tasks: Tasks {
-                    total: tally.done + tally.failed + self.cancelled,
-                    done: tally.done,
-                    failed: tally.failed,
-                    cancelled: self.cancelled,
-                },
-                makespan_s,
-                throughput_per_s: (tally.done + tally.failed) as f64 / makespan_s,
-                work_s,
-                utilization: work_s / (makespan_s * f64::from(slots)),
-                halted: self.setup.halt.map(|_| self.is_halted),
-            }))?;
+            heard(self.context.output.json_with_schema(&summary))?;
         }
         if let Some(line) = self.printer.failures() {
             say(&format!("error: {line}"));
@@ -377,6 +397,18 @@ impl<'c> Driver<'c> {
         if self.is_halted {
             self.context.output.note("note: --halt has ended the run before the end of the list");
         }
+        self.record.leave(
+            self.context,
+            RunFacts {
+                program: self.setup.spec.kind,
+                policy: self.setup.policy,
+                nodes: self.setup.nodes,
+                slots: self.setup.slots,
+                tasks: summary.counts(),
+                has_failed,
+                json: serde_json::to_string(&summary).expect("numbers and strings serialise"),
+            },
+        );
         match refused {
             Some(failure) => Err(failure),
             None if has_failed => Ok(Exit::Failed),

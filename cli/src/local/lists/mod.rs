@@ -9,6 +9,7 @@ mod driver;
 mod feed;
 mod journal;
 mod printer;
+mod record;
 
 use std::path::PathBuf;
 
