@@ -69,7 +69,6 @@ happened.
 
 #![warn(missing_docs)]
 
-mod away;
 mod build;
 mod call;
 mod data;

@@ -99,7 +99,13 @@ fn commit(dice: &mut Values) -> wire::JobCommit {
     };
     let partitions = (0..dice.below(3)).map(|_| total(dice)).collect();
     let openness = dice.below(4) as i32;
-    wire::JobCommit { job: dice.number(), partitions, openness, ..Default::default() }
+    let after = |dice: &mut Values| wire::AfterJob {
+        job: dice.number(),
+        any: dice.below(2) == 0,
+        end: dice.below(7) as i32,
+    };
+    let after = (0..dice.below(3)).map(|_| after(dice)).collect();
+    wire::JobCommit { job: dice.number(), partitions, openness, after, ..Default::default() }
 }
 
 fn count(dice: &mut Values) -> wire::PartitionCount {
@@ -179,8 +185,8 @@ fn body(dice: &mut Values) -> Body {
         _ => {
             let (job, question) = (dice.number(), dice.number());
             let (unknown, kept) = (dice.below(2) == 0, dice.below(2) == 0);
-            let round = dice.below(3) as u32;
-            Body::JobEnd(wire::JobEnd { job, unknown, question, round, kept })
+            let (round, outcome) = (dice.below(3) as u32, dice.below(7) as i32);
+            Body::JobEnd(wire::JobEnd { job, unknown, question, round, kept, outcome })
         }
     }
 }

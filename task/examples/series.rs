@@ -32,7 +32,7 @@ struct Progress {
 /// Adds the terms of one part (Leibniz).
 fn add_part(sum: f64, part: u64) -> f64 {
     let terms = part * TERMS..(part + 1) * TERMS;
-    let term = |k: u64| if k % 2 == 0 { 4.0 } else { -4.0 } / (2 * k + 1) as f64;
+    let term = |k: u64| if k.is_multiple_of(2) { 4.0 } else { -4.0 } / (2 * k + 1) as f64;
     terms.map(term).fold(sum, |sum, term| sum + term)
 }
 

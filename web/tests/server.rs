@@ -283,7 +283,8 @@ fn answers_have_types_that_no_browser_runs() {
 
 #[test]
 fn a_proxy_may_keep_its_prefix() {
-    let settings = Settings { prefix: "/node/h/123".to_owned(), metrics_only: false };
+    let settings =
+        Settings { prefix: "/node/h/123".to_owned(), metrics_only: false, allow_changes: false };
     let at = start(settings, &["ood.example"]);
     let host = "Host: ood.example";
     assert_eq!(get(at, "/node/h/123/", &[host]).status, 200);
@@ -297,7 +298,8 @@ fn a_proxy_may_keep_its_prefix() {
 
 #[test]
 fn a_server_of_metrics_has_nothing_else() {
-    let at = start(Settings { prefix: String::new(), metrics_only: true }, &[]);
+    let at =
+        start(Settings { prefix: String::new(), metrics_only: true, allow_changes: false }, &[]);
     assert_eq!(get(at, "/metrics", &[&bearer()]).text(), "# EOF\n");
     assert_eq!(get(at, "/metrics", &[]).status, 401);
     assert_eq!(get(at, "/", &[]).status, 404);

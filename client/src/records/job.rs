@@ -1,13 +1,12 @@
 //! Jobs and tasks: state, watching, explanation, cancelling.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use proto::wire::{self, request, response};
 use proto::{JobId, LocalId, NodeId, PartitionId, limits};
-use tokio::time::Instant;
 
+use super::job_watch::JobRecords;
 use crate::call::{Checked, MOVED, name_unknown};
 use crate::info::{Cancelled, JobInfo, JobPhase};
 use crate::retry::{Retry, Target};
@@ -40,7 +39,7 @@ pub fn is_ended(state: &wire::JobState) -> bool {
 }
 
 impl Client {
-    fn job_partition(&self, job: JobId) -> PartitionId {
+    pub(super) fn job_partition(&self, job: JobId) -> PartitionId {
         kvs::job_partition(job, self.partitions())
     }
 
@@ -104,7 +103,7 @@ impl Client {
 
     /// Follows a job from its present state to its end.
     pub(crate) fn watch_records(&self, job: JobId) -> JobRecords {
-        JobRecords { client: self.clone(), job, responses: None, ended: false }
+        JobRecords::of(self.clone(), job)
     }
 
     /// Follows a job to its end and returns the last state. `see` receives every state.
@@ -496,95 +495,5 @@ impl Client {
     pub(crate) async fn commit(&self, commit: &wire::JobCommit) -> Result<(), ClientError> {
         let partition = self.job_partition(JobId(commit.job));
         self.ask_home(partition, request::Body::Commit(commit.clone())).await.map(drop)
-    }
-}
-
-/// The changing state of one job. The watch survives restarts and moves of the job's home.
-#[derive(Debug)]
-pub struct JobRecords {
-    client: Client,
-    job: JobId,
-    responses: Option<(u32, Instant, Responses)>,
-    ended: bool,
-}
-type Responses = tokio::sync::mpsc::UnboundedReceiver<Result<wire::Response, link::LinkError>>;
-
-impl JobRecords {
-    /// The next state; `None` after the last. May be dropped and called again at any point.
-    pub async fn next(&mut self) -> Result<Option<wire::JobState>, ClientError> {
-        let mut retry = Retry::new(self.client.request_timeout());
-        while !self.ended {
-            let map = self.client.map();
-            let Some((node, opened, responses)) = &mut self.responses else {
-                if let Err((node, lost)) = self.open().await {
-                    self.look_again(&mut retry, &map, node, &lost).await?;
-                }
-                continue;
-            };
-            let (node, opened) = (*node, *opened);
-            let response = match responses.recv().await {
-                Some(Ok(response)) => response,
-                lost => {
-                    retry.rearm(opened);
-                    let closed = || link::LinkError("connection closed".to_owned());
-                    let lost = lost.and_then(Result::err).unwrap_or_else(closed);
-                    self.look_again(&mut retry, &map, node, &lost).await?;
-                    continue;
-                }
-            };
-            let checked = self.client.check(response);
-            match checked.map_err(|e| name_unknown(e, self.job, None))? {
-                Checked::Busy { after, text } => {
-                    self.responses = None;
-                    retry.wait_busy(node, after, text).await?;
-                }
-                Checked::Moved => {
-                    retry.rearm(opened);
-                    let lost = link::LinkError(MOVED.to_owned());
-                    self.look_again(&mut retry, &map, node, &lost).await?;
-                }
-                Checked::Forgotten { .. } => {
-                    return Err(ClientError::Protocol { node, what: "this has no number" });
-                }
-                Checked::Answer(response) => {
-                    let more = response.more;
-                    let Some(response::Body::Job(state)) = response.body else {
-                        return Err(ClientError::Protocol { node, what: "no job state" });
-                    };
-                    self.ended = is_ended(&state);
-                    if !more {
-                        self.responses = None;
-                    }
-                    return Ok(Some(state));
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    /// Ends the present watch; the next one may be at another node.
-    async fn look_again(
-        &mut self,
-        retry: &mut Retry,
-        map: &Arc<wire::ClusterMap>,
-        node: u32,
-        lost: &link::LinkError,
-    ) -> Result<(), ClientError> {
-        self.responses = None;
-        retry.pause(Target::Home(self.client.job_partition(self.job)), node, lost).await?;
-        self.client.refresh(map).await;
-        Ok(())
-    }
-
-    async fn open(&mut self) -> Result<(), (u32, link::LinkError)> {
-        let node = self.client.home(self.client.job_partition(self.job)).0;
-        let failed = |lost| (node, lost);
-        let link = self.client.link(node).await.map_err(failed)?;
-        let id = self.client.next_id();
-        let query = wire::JobQuery { job: self.job.0, ..Default::default() };
-        let query = request::Body::WatchJob(query);
-        let responses = link.watch(id, link::encode(id, query)).await.map_err(failed)?;
-        self.responses = Some((node, Instant::now(), responses));
-        Ok(())
     }
 }

@@ -415,9 +415,12 @@ mod tests {
     #[test]
     fn a_worker_names_only_files_of_its_own_directory() {
         let results = tempfile::tempdir().unwrap();
+        let (inputs, _orders) = tokio::sync::mpsc::unbounded_channel();
+        let (door, _) = crate::door::Door::open(results.path(), inputs);
         let host = Host {
             dir: "/nowhere".into(),
             results: results.path().to_owned(),
+            door: door.into(),
             client: tokio::sync::OnceCell::new(),
         };
         let inside = results.path().join("1.2");

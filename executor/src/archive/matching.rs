@@ -13,13 +13,22 @@ use crate::error::reason;
 
 const ANY_DIRECTORIES: &str = "**";
 
-/// The files that match, sorted, as paths below the directory. Files that are reachable only
-/// through links are left out. In a name that is not UTF-8, each bad byte is one character.
-pub(crate) fn matching(directory: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
+/// The paths that match, sorted, below the directory.
+#[derive(PartialEq, Eq, Debug, Default)]
+pub(crate) struct Matches {
+    pub(crate) files: Vec<PathBuf>,
+    /// Directories, and links to some. A pattern with `**` reaches their files, so it has none.
+    pub(crate) directories: Vec<PathBuf>,
+}
+
+/// The files and directories that match. Files that are reachable only through links are left out.
+/// In a name that is not UTF-8, each bad byte is one character.
+pub(crate) fn matching(directory: &Path, pattern: &str) -> Result<Matches, String> {
     let parts: Result<Vec<Pattern>, _> =
         pattern.split('/').filter(|part| !matches!(*part, "" | ".")).map(Pattern::new).collect();
     let parts = parts.map_err(|error| format!("is not a pattern: {}", error.msg.to_lowercase()))?;
-    let mut paths = Vec::new();
+    let goes_deeper = parts.iter().any(|part| part.as_str() == ANY_DIRECTORIES);
+    let mut found = Matches::default();
     // Directories, each with the number of parts that its path matches.
     let mut waiting = vec![(PathBuf::new(), 0)];
     while let Some((inside, depth)) = waiting.pop() {
@@ -38,19 +47,22 @@ pub(crate) fn matching(directory: &Path, pattern: &str) -> Result<Vec<PathBuf>, 
                 }
             } else if matches(part, &name) {
                 match is_last {
-                    true if !entry.path().is_dir() => paths.push(path),
+                    true if !entry.path().is_dir() => found.files.push(path),
+                    true if !goes_deeper => found.directories.push(path),
                     false if is_directory => waiting.push((path, depth + 1)),
                     _ => {}
                 }
             }
-            if paths.len() > ARCHIVE_ENTRIES_MAX {
+            if found.files.len() + found.directories.len() > ARCHIVE_ENTRIES_MAX {
                 return Err(format!("matches more than {ARCHIVE_ENTRIES_MAX} files"));
             }
         }
     }
-    paths.sort_unstable();
-    paths.dedup();
-    Ok(paths)
+    for paths in [&mut found.files, &mut found.directories] {
+        paths.sort_unstable();
+        paths.dedup();
+    }
+    Ok(found)
 }
 
 fn entries(directory: &Path, inside: &Path) -> Result<Vec<fs::DirEntry>, String> {

@@ -23,9 +23,9 @@ use std::path::{Component, Path, PathBuf};
 use tar::EntryType;
 
 pub(crate) use self::matching::matching;
-pub(crate) use self::pack::pack;
-use self::pack::shown;
+
 pub use self::pack::{Packed, pack_directory};
+pub(crate) use self::pack::{pack, shown};
 
 use crate::commands::names;
 

@@ -10,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 use tar::{Builder, EntryType, Header};
 
+use super::matching::Matches;
 use super::{ARCHIVE_DEPTH_MAX, ARCHIVE_ENTRIES_MAX, NOTES_ENTRY, stays_inside};
 use crate::error::reason;
 
@@ -25,27 +26,16 @@ pub struct Packed {
     pub notes: Vec<String>,
 }
 
-/// Packs these files of a task below `root`. A link to a file that is not one of them is packed as
-/// that file.
-pub(crate) fn pack(root: &Path, files: &[PathBuf], to: impl Write) -> Result<Packed, String> {
-    let chosen = files.iter().map(PathBuf::as_path).collect();
-    pack_paths(root, files, Some(chosen), true, to)
-}
-
-/// Packs these paths below `root`: only the chosen files, or whole directories. `is_own` is true if
-/// the task may have made all of it: then a missing right to read is added for the time of the
-/// packing.
-fn pack_paths(
-    root: &Path,
-    paths: &[PathBuf],
-    chosen: Option<HashSet<&Path>>,
-    is_own: bool,
-    to: impl Write,
-) -> Result<Packed, String> {
-    let (builder, packed) = (Builder::new(to), Packed::default());
-    let mut packer = Packer { root, chosen, is_own, builder, seen: 0, unnamed: 0, packed };
-    for path in paths {
+/// Packs the files of a task below `root` that match its pattern. A link to a file that is not one
+/// of them is packed as that file. Directories are named as left out.
+pub(crate) fn pack(root: &Path, found: &Matches, to: impl Write) -> Result<Packed, String> {
+    let chosen = found.files.iter().map(PathBuf::as_path).collect();
+    let mut packer = Packer::new(root, Some(chosen), true, to);
+    for path in &found.files {
         packer.add(path, 0)?;
+    }
+    for directory in &found.directories {
+        packer.note(format!("'{}' is a directory: it is left out", shown(directory)));
     }
     packer.finish().map_err(|error| reason(&error))
 }
@@ -56,7 +46,11 @@ pub fn pack_directory(directory: &Path, to: impl Write) -> Result<Packed, String
     let found = fs::symlink_metadata(directory).map_err(|error| reason(&error))?;
     open_up(directory, &found, found.is_dir());
     let names = sorted_names(directory).map_err(|error| reason(&error))?;
-    pack_paths(directory, &names, None, found.is_dir(), to)
+    let mut packer = Packer::new(directory, None, found.is_dir(), to);
+    for name in &names {
+        packer.add(name, 0)?;
+    }
+    packer.finish().map_err(|error| reason(&error))
 }
 
 /// The names in a directory, in the order of their bytes.
@@ -99,7 +93,7 @@ fn open(path: &Path, metadata: &Metadata, is_own: bool) -> io::Result<File> {
 }
 
 /// A path for people: one line.
-pub(super) fn shown(path: &Path) -> String {
+pub(crate) fn shown(path: &Path) -> String {
     let mut text = String::new();
     for letter in path.to_string_lossy().chars() {
         match letter.is_control() {
@@ -136,7 +130,14 @@ struct Packer<'r, W: Write> {
     packed: Packed,
 }
 
-impl<W: Write> Packer<'_, W> {
+impl<'r, W: Write> Packer<'r, W> {
+    /// `chosen`: only these files, else whole directories. `is_own` is true if the task may have
+    /// made all of it: then a missing right to read is added for the time of the packing.
+    fn new(root: &'r Path, chosen: Option<HashSet<&'r Path>>, is_own: bool, to: W) -> Self {
+        let (builder, packed) = (Builder::new(to), Packed::default());
+        Self { root, chosen, is_own, builder, seen: 0, unnamed: 0, packed }
+    }
+
     fn add(&mut self, inside: &Path, depth: usize) -> Result<(), String> {
         let wrong = |error: io::Error| format!("'{}': {}", shown(inside), reason(&error));
         self.seen += 1;

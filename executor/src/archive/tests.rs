@@ -198,7 +198,7 @@ fn patterns_match_files_alone() {
     let dir = tree();
     let root = dir.path().join("d");
     let found = |pattern: &str| {
-        let found = matching(&root, pattern).unwrap();
+        let found = matching(&root, pattern).unwrap().files;
         found.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(",")
     };
     assert_eq!(found("*"), "link,out,run");
@@ -215,6 +215,9 @@ fn patterns_match_files_alone() {
     assert_eq!([found("**"), found("sub/**/*")], ["", "sub/a b,sub/empty/deep.txt"]);
     assert_eq!([found("[rl]*n"), found("top.txt/*")], ["run", ""]);
     assert!(matching(&root, "a**").unwrap_err().contains("is not a pattern"));
+    let directories = |pattern: &str| matching(&root, pattern).unwrap().directories;
+    assert_eq!(directories("[sw]*"), [PathBuf::from("sub"), PathBuf::from("way")]);
+    assert!(directories("**/*").is_empty(), "their files match");
 }
 
 /// A library for patterns panicked here, and took the node's commands with it.
@@ -225,8 +228,8 @@ fn names_that_are_not_utf_8_match_and_are_packed() {
     let root = dir.path().join("d");
     let odd = [&b"\xff.dat"[..], b"\xfe.dat", b"new\nline.dat"].map(std::ffi::OsStr::from_bytes);
     odd.iter().for_each(|name| fs::write(root.join(name), "x").unwrap());
-    assert_eq!(matching(&root, "*.dat").unwrap().len(), 3);
-    assert_eq!(matching(&root, "?.dat").unwrap().len(), 2);
+    assert_eq!(matching(&root, "*.dat").unwrap().files.len(), 3);
+    assert_eq!(matching(&root, "?.dat").unwrap().files.len(), 2);
     let (to, notes) = there_and_back(dir.path());
     assert_eq!(notes, [""; 0]);
     assert!(odd.iter().all(|name| to.join(name).is_file()));
@@ -256,11 +259,13 @@ fn a_matched_link_to_a_file_that_does_not_match_is_packed_as_that_file() {
     }
     fs::write(root.join("sub/p.txt"), "p").unwrap();
     symlink("./../sub/p.txt", root.join("sub/q.txt")).unwrap();
-    let files = matching(&root, "sub/*.txt").unwrap();
+    fs::create_dir(root.join("sub/r.txt")).unwrap();
+    let found = matching(&root, "sub/*.txt").unwrap();
     let mut bytes = Vec::new();
-    let notes = pack(&root, &files, &mut bytes).unwrap().notes;
+    let notes = pack(&root, &found, &mut bytes).unwrap().notes;
     let why = "out of the output: no such file or directory";
-    assert_eq!(notes, [format!("'sub/n.txt' stays a link to 'no', {why}")]);
+    let left_out = "'sub/r.txt' is a directory: it is left out";
+    assert_eq!(notes, [&format!("'sub/n.txt' stays a link to 'no', {why}"), left_out]);
     let to = dir.path().join("to");
     fs::create_dir(&to).unwrap();
     unpack(&bytes[..], &to, Modes::Packed).unwrap();

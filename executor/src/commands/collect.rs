@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proto::wire::{self, OutputForm};
@@ -312,16 +312,24 @@ fn pack_files(
 ) -> Result<u64, String> {
     let root = &workspace.directory;
     let pattern = output.path.strip_prefix(root).unwrap_or(&output.path).to_string_lossy();
-    let mut files = archive::matching(root, &pattern)?;
+    let mut found = archive::matching(root, &pattern)?;
     // Inputs are not outputs of the task.
-    files.retain(|file| !workspace.inputs.contains(&root.join(file)));
+    let is_own = |path: &PathBuf| !workspace.inputs.contains(&root.join(path));
+    found.files.retain(is_own);
+    found.directories.retain(is_own);
     let kind = ObjectKind::of_output(declared);
     let mut incoming = shared.objects.create_incoming(object, kind).map_err(keep)?;
-    let packed = archive::pack(root, &files, buffered(&mut incoming))
+    let packed = archive::pack(root, &found, buffered(&mut incoming))
         .map_err(|why| format!("cannot be kept: {why}"))?;
     if packed.entries == 0 && !declared.optional {
-        let hint = "hint: declare it with optional = true if there may be none";
-        return Err(format!("matches no file; {hint}"));
+        return Err(match found.directories.first() {
+            Some(first) => {
+                let name = archive::shown(first);
+                format!("matches only directories; hint: declare {{ dir = \"{name}\" }}")
+            }
+            None => "matches no file; hint: declare it with optional = true if there may be none"
+                .to_owned(),
+        });
     }
     packed.notes.iter().map(String::as_str).for_each(note);
     incoming.commit().map_err(keep)

@@ -125,6 +125,61 @@ outputs = { o = { file = "p.txt", keep = true } }
 }
 
 #[test]
+fn braces_in_the_names_of_files_and_directories_stay() {
+    let sandbox = Sandbox::new();
+    for (directory, other) in [("p{job}", "p1"), ("y{i}", "y1"), ("q{in:a}", "q"), ("z{{i}}", "z")]
+    {
+        for (place, text) in [(directory, "right\n"), (other, "wrong\n")] {
+            fs::create_dir_all(sandbox.path(place)).unwrap();
+            sandbox.write(&format!("{place}/x-1"), text);
+            sandbox.write(&format!("{place}/r_{{job}}"), text);
+            sandbox.write(&format!("{place}/r_1"), "wrong\n");
+        }
+        let workflow = r#"
+[[task]]
+name = "one"
+command = ["sh", "-c", "cat {in:a} - > {out:o}; echo end >> {out:o}"]
+inputs = { a = "r_{job}" }
+stdin = "x-1"
+outputs = { o = { file = "k_{job}_{task}", keep = true } }
+[[task]]
+name = "each"
+array = "1-2"
+command = ["sh", "-c", "cat {in:a} x-1 > {out:o}"]
+cwd = "."
+inputs = { a = "x-1" }
+outputs = { o = { file = "all-{i}", keep = true } }
+"#;
+        sandbox.write(&format!("{directory}/w.toml"), workflow);
+        let (file, kept) = (format!("{directory}/w.toml"), format!("{directory}/kept"));
+        sandbox.starling(&["run", &file, "--nodes", "1", "--output", &kept]).ok();
+        let read =
+            |name: &str| fs::read_to_string(sandbox.path(&format!("{kept}/{name}"))).unwrap();
+        assert_eq!(read("k_{job}_{task}"), "right\nright\nend\n", "{directory}");
+        assert_eq!([read("all-1"), read("all-2")], ["right\nright\n"; 2], "{directory}");
+    }
+}
+
+#[test]
+fn a_directory_that_matches_a_pattern_is_named() {
+    let sandbox = Sandbox::new();
+    let workflow = |made: &str| {
+        let text = format!(
+            "[[task]]\nname = \"g\"\ncommand = [\"sh\", \"-c\", \"{made}\"]\n\
+             outputs = {{ g = {{ glob = \"*.x\", keep = true }} }}\n"
+        );
+        sandbox.write("w.toml", text);
+        sandbox.starling(&["run", "w.toml", "--nodes", "1", "--output", "kept"])
+    };
+    let run = workflow("mkdir b.x; touch a.x b.x/inner").ok();
+    assert!(run.stderr.contains("'b.x' is a directory: it is left out"), "{}", run.stderr);
+    assert!(sandbox.path("kept/a.x").is_file());
+    let failed = workflow("mkdir b.x");
+    assert_eq!(failed.code, 1, "{}", failed.stderr);
+    assert!(failed.stderr.contains(r#"hint: declare { dir = "b.x" }"#), "{}", failed.stderr);
+}
+
+#[test]
 fn entries_of_an_array_are_named_by_their_numbers() {
     let cluster = Instance::up(1, 1);
     cluster.starling(&["submit", "--array", "1-20", "sleep", "60"]).ok();

@@ -51,9 +51,10 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &FetchArgs) ->
         }
         let mut kept = recall(client, job).await?;
         // Without an answer of the job's home there is the warning above.
-        let spawned = match client.raw().job(job).await {
-            Ok(state) => of_spawned(client, &state).await?,
-            Err(_) => OfSpawned::default(),
+        let state = if is_noted { client.raw().job(job).await.ok() } else { None };
+        let spawned = match state {
+            Some(state) => of_spawned(client, &state).await?,
+            None => OfSpawned::default(),
         };
         short.extend(spawned.check(job).err());
         kept.extend(spawned.kept);

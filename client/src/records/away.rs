@@ -26,12 +26,12 @@ impl Client {
         match error {
             ClientError::ClusterUnreachable(text) if !text.contains(DISTRUST) => {
                 let away = self.away_text().await;
-                let text = away.map_or(text.clone(), |away| format!("{away}; {text}"));
+                let text = away.map_or_else(|| text.clone(), |away| format!("{away}; {text}"));
                 ClientError::ClusterUnreachable(text)
             }
             ClientError::Busy { node, text } => {
                 let away = self.away_text().await;
-                let text = away.map_or(text.clone(), |away| format!("{text}; {away}"));
+                let text = away.map_or_else(|| text.clone(), |away| format!("{text}; {away}"));
                 ClientError::Busy { node, text }
             }
             error => error,
