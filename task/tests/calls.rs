@@ -360,9 +360,10 @@ fn another_attempt_begins_with_the_committed_state_and_events_arrive_once() {
     let (cluster, instance) = (&nodes.cluster, &nodes.instance);
     let out = instance.sandbox().path("events");
     let receives = format!(
-        "for i in 1 2; do starling event recv --raw --timeout 60s; echo; done > {0}.new; \
-         starling event recv --raw --timeout 1s >> {0}.new; mv {0}.new {0}",
-        out.display()
+        "for i in 1 2; do {program} event recv --raw --timeout 60s; echo; done > {0}.new; \
+         {program} event recv --raw --timeout 1s >> {0}.new; mv {0}.new {0}",
+        out.display(),
+        program = starling_tests::binary().display()
     );
     let job = cluster.job().to_string();
     let words = ["submit", "--job", &job, "--json", "--", "sh", "-c", &receives];

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use starling_tests::{Instance, wait_until};
+use starling_tests::{Instance, binary, wait_until};
 
 use crate::cluster::submit;
 
@@ -174,10 +174,11 @@ fn after_a_killed_node_the_last_shipped_checkpoint_is_there() {
     let (starts, go) = (instance.sandbox().path("starts"), instance.sandbox().path("go"));
     let command = format!(
         "cd $STARLING_CHECKPOINT; cat n >> {starts} 2>/dev/null || echo none >> {starts}; \
-         echo shipped > n; starling commit --checkpoint && echo committed >> {starts}; \
+         echo shipped > n; {program} commit --checkpoint && echo committed >> {starts}; \
          echo unshipped > n; until [ -e {go} ]; do sleep 0.1; done",
         starts = starts.display(),
-        go = go.display()
+        go = go.display(),
+        program = binary().display()
     );
     let job = submit(&instance, &["--signal", "USR1", "--", "sh", "-c", &command]);
     wait_until("it has committed", || lines(&starts).len() == 2);
@@ -195,7 +196,8 @@ fn after_a_killed_node_the_last_shipped_checkpoint_is_there() {
 fn a_checkpoint_that_is_too_large_is_refused() {
     let instance = Instance::up(1, 1);
     let out = instance.sandbox().path("out");
-    let large = "head -c 70000 /dev/zero > $STARLING_CHECKPOINT/x; starling commit --checkpoint";
+    let commit = format!("{} commit --checkpoint", binary().display());
+    let large = format!("head -c 70000 /dev/zero > $STARLING_CHECKPOINT/x; {commit}");
     let command = format!("({large}) 2> {}; echo $? >> {0}; exit 7", out.display());
     let words = ["submit", "--wait", "--signal", "USR1", "--", "sh", "-c", &command];
     let failed = instance.starling(&words).expect_code(1);
@@ -207,7 +209,7 @@ fn a_checkpoint_that_is_too_large_is_refused() {
     let text = format!("{}{}", failed.stdout, failed.stderr);
     assert!(text.contains("the former checkpoint stays"), "{text}");
     // Without a signal a command has no such directory.
-    let command = format!("starling commit --checkpoint 2> {}", out.display());
+    let command = format!("{commit} 2> {}", out.display());
     instance.starling(&["submit", "--wait", "--", "sh", "-c", &command]).expect_code(1);
     assert!(lines(&out).join("\n").contains("STARLING_CHECKPOINT is not set"));
     instance.down();
