@@ -348,7 +348,7 @@ fn tells(cx: &mut Cx, to: String) -> Result<Option<u64>> {
 #[task]
 fn commits_badly(cx: &mut Cx) -> Result<Vec<String>> {
     let large = cx.commit(&"x".repeat(70_000)).expect_err("it is too large");
-    let foreign = cx.send("1.2.3", "text").expect_err("it is of another job");
+    let foreign = cx.send("999.2.3", "text").expect_err("it is of another job");
     let no_id = cx.send("everyone", "text").expect_err("it is no id");
     Ok([large, foreign, no_id].map(|error| error.to_string()).into())
 }
@@ -363,7 +363,7 @@ fn another_attempt_begins_with_the_committed_state_and_events_arrive_once() {
         "for i in 1 2; do {program} event recv --raw --timeout 60s; echo; done > {0}.new; \
          {program} event recv --raw --timeout 1s >> {0}.new; mv {0}.new {0}",
         out.display(),
-        program = starling_tests::binary().display()
+        program = binary().display()
     );
     let job = cluster.job().to_string();
     let words = ["submit", "--job", &job, "--json", "--", "sh", "-c", &receives];
