@@ -44,8 +44,8 @@ impl Retry {
     }
 
     /// After a connection that lasted, the next one gets the full patience.
-    pub(crate) fn rearm(&mut self, opened: Instant) {
-        if opened.elapsed() > BACKOFF_MAX {
+    pub(crate) fn rearm(&mut self, since: Instant) {
+        if since.elapsed() > BACKOFF_MAX {
             *self = Self::new(self.request_timeout);
         }
     }

@@ -4,6 +4,8 @@
 //! `{i:04}` is the entry with leading zeros, at least four digits. `{{i}}` stands for the text
 //! `{i}`, and `{{i:04}}` for `{i:04}`.
 
+use std::convert::Infallible;
+
 /// The digits of the largest entry.
 const WIDTH_MAX: usize = 20;
 
@@ -62,14 +64,18 @@ pub fn literal(text: &str) -> String {
     doubled(text, |name| width(name).is_some())
 }
 
+/// True for the name of a placeholder of commands.
+#[must_use]
+pub fn is_in_command(name: &str, in_array: bool) -> bool {
+    let is_file = name.starts_with("in:") || name.starts_with("out:");
+    is_file || matches!(name, "job" | "task") || in_array && width(name).is_some()
+}
+
 /// A text of a command that becomes `text` again when its placeholders are replaced. `in_array`:
 /// the command has the placeholder `{i}`.
 #[must_use]
 pub fn literal_in_command(text: &str, in_array: bool) -> String {
-    doubled(text, |name| {
-        let is_file = name.starts_with("in:") || name.starts_with("out:");
-        is_file || matches!(name, "job" | "task") || in_array && width(name).is_some()
-    })
+    doubled(text, |name| is_in_command(name, in_array))
 }
 
 /// Doubles the braces around the names of placeholders.
@@ -91,37 +97,52 @@ fn doubled(text: &str, is_placeholder: impl Fn(&str) -> bool) -> String {
     out
 }
 
-/// Replaces `{job}` and `{task}`, and removes the braces that [`literal_in_command`] has doubled.
-#[must_use]
-pub fn expand_ids(text: &str, job: &str, task: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 8);
+/// Replaces each `{name}` that has a value, and `{{name}}` of a placeholder with `{name}`. Other
+/// braces stay. `value` gets the name and the replaced text before it.
+///
+/// # Errors
+/// As `value`.
+pub fn replace<E>(
+    text: &str,
+    is_placeholder: impl Fn(&str) -> bool,
+    mut value: impl FnMut(&str, &str) -> Result<Option<String>, E>,
+) -> Result<String, E> {
+    let mut out = String::with_capacity(text.len() + 16);
     let mut rest = text;
     while let Some(open) = rest.find('{') {
         out.push_str(&rest[..open]);
         rest = &rest[open..];
-        let (taken, piece) = id_at(rest, job, task);
-        out.push_str(piece);
-        rest = &rest[taken..];
+        let doubled = rest.strip_prefix("{{").and_then(|inner| inner.split_once("}}"));
+        let is_literal = |name: &str| !name.contains('}') && is_placeholder(name);
+        if let Some((name, after)) = doubled.filter(|(name, _)| is_literal(name)) {
+            out.extend(["{", name, "}"]);
+            rest = after;
+        } else if let Some((name, after)) = rest[1..].split_once('}')
+            && let Some(value) = value(name, &out)?
+        {
+            out.push_str(&value);
+            rest = after;
+        } else {
+            out.push('{');
+            rest = &rest[1..];
+        }
     }
     out.push_str(rest);
-    out
+    Ok(out)
 }
 
-/// What an opening brace begins: its length, and its replacement.
-fn id_at<'t>(rest: &'t str, job: &'t str, task: &'t str) -> (usize, &'t str) {
-    let is_file = |name: &str| name.starts_with("in:") || name.starts_with("out:");
-    if let Some(inner) = rest.strip_prefix("{{")
-        && let Some((name, after)) = inner.split_once('}')
-        && after.starts_with('}')
-        && (is_file(name) || matches!(name, "job" | "task"))
-    {
-        return (name.len() + 4, &rest[1..name.len() + 3]);
-    }
-    match rest[1..].split_once('}').map(|(name, _)| name) {
-        Some("job") => ("{job}".len(), job),
-        Some("task") => ("{task}".len(), task),
-        _ => (1, "{"),
-    }
+/// Replaces the placeholders of a text of a command in which it has no files.
+#[must_use]
+pub fn expand_without_files(text: &str, job: &str, task: &str, entry: Option<u64>) -> String {
+    let value = |name: &str, _: &str| {
+        Ok::<_, Infallible>(match name {
+            "job" => Some(job.to_owned()),
+            "task" => Some(task.to_owned()),
+            _ => entry.zip(width(name)).map(|(entry, width)| self::text(entry, width)),
+        })
+    };
+    let Ok(expanded) = replace(text, |name| is_in_command(name, entry.is_some()), value);
+    expanded
 }
 
 /// Replaces `{i}` with `{i:0WIDTH}`.
@@ -231,15 +252,18 @@ mod tests {
             "{in:x{",
             "{{job}",
             "{job}}",
+            "a{b}{i}é{",
             "p{job}/{i}/{{i}}",
         ];
         for text in texts {
-            let ids = expand_ids(&literal_in_command(text, false), "7", "0.3");
-            assert_eq!(ids, text);
-            let ids = expand_ids(&literal_in_command(text, true), "7", "0.3");
-            assert_eq!(expand(&ids, 5), text);
+            for entry in [None, Some(5)] {
+                let literal = literal_in_command(text, entry.is_some());
+                assert_eq!(expand_without_files(&literal, "7", "0.3", entry), text);
+            }
         }
-        assert_eq!(expand_ids("{job}-{task}.{x}{", "7", "0.3"), "7-0.3.{x}{");
+        let text = "{job}-{task}.{x}{ {i:02} {{i}}";
+        assert_eq!(expand_without_files(text, "7", "0.3", None), "7-0.3.{x}{ {i:02} {{i}}");
+        assert_eq!(expand_without_files(text, "7", "0.3", Some(5)), "7-0.3.{x}{ 05 {i}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::{Client, ClientError};
 
 /// The time in which a node has to show that it is there.
 const LIFE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Larger clusters are not asked node by node.
+/// Of larger clusters only the first nodes are asked.
 const ASKED_MAX: usize = 256;
 /// Nodes that an error names; others are counted.
 const NAMED_MAX: usize = 8;
@@ -72,8 +72,8 @@ fn told(away: &[NodeId], voters: &[u32]) -> Option<String> {
         _ => format!("{} and {last} do not answer", names(first).join(", ")),
     };
     let away_voters = voters.iter().filter(|&&voter| away.contains(&NodeId(voter))).count();
-    let is_majority = voters.len() > 1 && 2 * away_voters >= voters.len();
-    Some(match is_majority {
+    let lacks_majority = voters.len() > 1 && 2 * away_voters >= voters.len();
+    Some(match lacks_majority {
         true => format!("{named}, and without a majority of the voters no home serves"),
         false => named,
     })

@@ -24,9 +24,8 @@ pub struct JobRecords {
 #[derive(Debug)]
 struct Watch {
     node: u32,
-    opened: Instant,
-    /// The home answers at once. A node without a majority may not.
-    has_answered: bool,
+    /// When the first answer came. A home answers at once; a node without a majority may not.
+    answered: Option<Instant>,
     responses: Responses,
 }
 
@@ -48,12 +47,12 @@ impl JobRecords {
                 }
                 continue;
             };
-            let (node, opened, has_answered) = (watch.node, watch.opened, watch.has_answered);
+            let (node, answered) = (watch.node, watch.answered);
             let response = match watch.next(retry.deadline).await {
                 Ok(response) => response,
                 Err(lost) => {
-                    if has_answered {
-                        retry.rearm(opened);
+                    if let Some(since) = answered {
+                        retry.rearm(since);
                     }
                     self.look_again(&mut retry, &map, node, &lost).await?;
                     continue;
@@ -67,8 +66,8 @@ impl JobRecords {
                     self.or_away(waited).await?;
                 }
                 Checked::Moved => {
-                    if has_answered {
-                        retry.rearm(opened);
+                    if let Some(since) = answered {
+                        retry.rearm(since);
                     }
                     let lost = link::LinkError(MOVED.to_owned());
                     self.look_again(&mut retry, &map, node, &lost).await?;
@@ -83,7 +82,7 @@ impl JobRecords {
                     };
                     self.ended = is_ended(&state);
                     match &mut self.watch {
-                        Some(watch) if more => watch.has_answered = true,
+                        Some(watch) if more => _ = watch.answered.get_or_insert_with(Instant::now),
                         watch => *watch = None,
                     }
                     return Ok(Some(state));
@@ -124,8 +123,7 @@ impl JobRecords {
         let query = wire::JobQuery { job: self.job.0, ..Default::default() };
         let query = request::Body::WatchJob(query);
         let responses = link.watch(id, link::encode(id, query)).await.map_err(failed)?;
-        let opened = Instant::now();
-        self.watch = Some(Watch { node, opened, has_answered: false, responses });
+        self.watch = Some(Watch { node, answered: None, responses });
         Ok(())
     }
 }
@@ -135,9 +133,9 @@ impl Watch {
     async fn next(&mut self, deadline: Instant) -> Result<wire::Response, link::LinkError> {
         let lost = |text: &str| link::LinkError(text.to_owned());
         let next = self.responses.recv();
-        let next = match self.has_answered {
-            true => next.await,
-            false => {
+        let next = match self.answered {
+            Some(_) => next.await,
+            None => {
                 let first = tokio::time::timeout_at(deadline, next).await;
                 first.map_err(|_| lost("it does not answer"))?
             }

@@ -26,7 +26,7 @@ pub(super) enum Next {
 impl Attempts {
     /// Takes an ended command with a checkpoint. Its turn is returned, or follows the answer to the
     /// one under way. Outer `None`: the end is to be reported at once.
-    pub(super) fn keep_checkpoint(
+    pub(super) fn commit_checkpoint(
         &mut self,
         ended: &mut AttemptOutcome,
     ) -> Option<Option<AttemptTurn>> {
@@ -47,7 +47,7 @@ impl Attempts {
     }
 
     /// The core has answered. `None`: the command of the attempt has not ended.
-    pub(super) fn kept_checkpoint(&mut self, key: Key, answer: &TurnAnswer) -> Option<Next> {
+    pub(super) fn checkpoint_answered(&mut self, key: Key, answer: &TurnAnswer) -> Option<Next> {
         let Phase::Ended(ended) = self.phase_mut(key)? else { return None };
         if *answer == TurnAnswer::Fenced {
             self.remove(key);

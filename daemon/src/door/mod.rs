@@ -170,7 +170,7 @@ impl Door {
     pub(crate) fn answered(&self, task: TaskId, attempt: Attempt, answer: TurnAnswer) -> Order {
         let key = (task, attempt);
         let mut attempts = self.attempts();
-        match attempts.kept_checkpoint(key, &answer) {
+        match attempts.checkpoint_answered(key, &answer) {
             None => return attempts.answered(key, answer),
             Some(Next::Turn(turn)) => self.send_turn(turn),
             Some(Next::Report(mut ended)) => {
@@ -220,7 +220,7 @@ impl Door {
         let key = (ended.task, ended.attempt);
         self.dismiss(key);
         let mut attempts = self.attempts();
-        if let Some(turn) = attempts.keep_checkpoint(ended) {
+        if let Some(turn) = attempts.commit_checkpoint(ended) {
             turn.into_iter().for_each(|turn| self.send_turn(turn));
             return false;
         }

@@ -23,7 +23,6 @@ use std::path::{Component, Path, PathBuf};
 use tar::EntryType;
 
 pub(crate) use self::matching::matching;
-
 pub use self::pack::{Packed, pack_directory};
 pub(crate) use self::pack::{pack, shown};
 

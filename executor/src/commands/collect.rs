@@ -88,7 +88,7 @@ pub(crate) fn with_checkpoint(
     exit: &Exit,
     mut outcome: Outcome,
 ) -> (Outcome, Option<Vec<u8>>) {
-    if outcome.is_done() && !exit.told {
+    if outcome.is_done() && !exit.signalled {
         return (outcome, None);
     }
     match checkpoint::of_ended(launch, &workspace.directory) {

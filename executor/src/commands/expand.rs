@@ -55,20 +55,11 @@ impl Scope<'_> {
         if !text.contains('{') {
             return Ok(text.to_owned());
         }
-        let mut out = String::with_capacity(text.len() + 16);
-        let mut rest = text;
-        while let Some(open) = rest.find('{') {
-            out.push_str(&rest[..open]);
-            rest = &rest[open..];
-            let (taken, put) = match out.ends_with(['"', '\'']) {
-                true => self.piece(rest)?,
-                false => unquoted.piece(rest)?,
-            };
-            out.push_str(&put);
-            rest = &rest[taken..];
-        }
-        out.push_str(rest);
-        Ok(out)
+        let is_placeholder = |name: &str| entry::is_in_command(name, self.entry.is_some());
+        entry::replace(text, is_placeholder, |name, before| {
+            let is_quoted = before.ends_with(['"', '\'']);
+            if is_quoted { self.value(name) } else { unquoted.value(name) }
+        })
     }
 
     /// As [`Scope::arguments`]. Within a longer argument, which may be a script for a shell, files
@@ -103,27 +94,6 @@ impl Scope<'_> {
             }
             None => self.expand(text).map(|one| vec![one]),
         }
-    }
-
-    /// The piece of text at an opening brace: its length, and its replacement.
-    fn piece(&self, rest: &str) -> Result<(usize, String), String> {
-        let brace = || (1, "{".to_owned());
-        if let Some(inner) = rest.strip_prefix("{{")
-            && let Some(close) = inner.find('}')
-            && inner[close..].starts_with("}}")
-            && self.is_placeholder(&inner[..close])
-        {
-            return Ok((close + 4, format!("{{{}}}", &inner[..close])));
-        }
-        let Some(close) = rest.find('}') else { return Ok(brace()) };
-        let value = self.value(&rest[1..close])?;
-        Ok(value.map_or_else(brace, |value| (close + 1, value)))
-    }
-
-    fn is_placeholder(&self, name: &str) -> bool {
-        let is_entry = self.entry.is_some() && entry::width(name).is_some();
-        let is_file = name.starts_with("in:") || name.starts_with("out:");
-        is_entry || is_file || matches!(name, "job" | "task")
     }
 
     fn is_empty_input(&self, key: &str) -> bool {
@@ -236,26 +206,6 @@ mod tests {
             Scope { entry: None, job: "7", task: "3.4", inputs: &[], outputs: &[], empty: &[] };
         let text = "print(f'{i} {i:03} {{i}} {job}')";
         assert_eq!(scope.expand(text).unwrap(), "print(f'{i} {i:03} {{i}} 7')");
-    }
-
-    #[test]
-    fn a_literal_text_is_not_expanded() {
-        let scope =
-            Scope { entry: None, job: "7", task: "3.4", inputs: &[], outputs: &[], empty: &[] };
-        for text in [
-            "{job}",
-            "{{task}}",
-            "{{{in:x}}}",
-            "{in:{job}}",
-            "{out:}",
-            "{in:x{",
-            "{in:x}{job}}",
-            "a{b}{i}é{",
-            "{{job}",
-            "{job}}",
-        ] {
-            assert_eq!(scope.arguments(&entry::literal_in_command(text, false)).unwrap(), [text]);
-        }
     }
 
     #[test]

@@ -469,7 +469,7 @@ impl Children {
             code: code.unwrap_or_else(|| if signal.is_some() { 0 } else { 255 }),
             signal: signal.unwrap_or(0),
             timed_out: child.timed_out,
-            told: child.notice.is_some_and(Notice::is_told),
+            signalled: child.notice.is_some_and(Notice::is_signalled),
             memory_bytes: child.memory.exceeded_bytes,
             cpu_us: used.cpu_us,
             max_rss_kib: used.max_rss_kib.max(child.memory.peak_bytes >> 10),

@@ -28,7 +28,7 @@ impl Notice {
         let before = Duration::from_nanos(start.notice_before_ns);
         Some(Self { signal, before, is_due: false, is_given: false })
     }
-    pub(super) fn is_told(self) -> bool {
+    pub(super) fn is_signalled(self) -> bool {
         self.is_due || self.is_given
     }
     pub(super) fn signal(self) -> Signal {

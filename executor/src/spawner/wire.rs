@@ -136,7 +136,7 @@ pub(crate) struct Exit {
     pub(crate) max_rss_kib: u64,
     /// It got its signal before an end.
     #[prost(bool, tag = "23")]
-    pub(crate) told: bool,
+    pub(crate) signalled: bool,
 }
 
 /// Appends a message as a frame.

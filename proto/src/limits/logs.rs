@@ -1,6 +1,6 @@
 //! Bounds of event logs, and of the captured output of tasks.
 
-/// The bytes of events gathered in memory before they are written, and the maximum delay.
+/// The bytes of events gathered in memory before they are written.
 pub const EVENT_BLOCK_BYTES: usize = 64 << 10;
 /// The default limit on the captured output of a task, and the share of a node's store for all of
 /// it.

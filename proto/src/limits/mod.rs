@@ -38,8 +38,6 @@ pub const COPIES_MAX: u32 = 5;
 pub const STORE_REPLACEMENTS_MAX: u32 = 3;
 
 // The group that agrees on the map.
-/// A founding node that is the only voter and has an empty disk waits this long for messages of
-/// other nodes.
 pub const GROUP_HEARTBEAT: Span = Span::from_millis(250);
 /// A follower without messages starts an election after this time, or up to twice as long.
 pub const GROUP_ELECTION_AFTER: Span = Span::from_secs(1);
@@ -79,8 +77,7 @@ pub const CRASHES_ALONE_MIN: u8 = CRASHES_MAX - 1;
 /// The largest crash limit that a task may set, and the value for no limit.
 pub const CRASH_LIMIT_MAX: u32 = 1000;
 pub const CRASHES_UNLIMITED: u32 = u32::MAX;
-/// The number of remembered deaths of one task, of earlier incarnations of one node, and of ends of
-/// incarnations.
+/// The number of remembered earlier incarnations of one node.
 pub const INCARNATIONS_KEPT_MAX: usize = 4;
 /// The number of remembered peers without a session, with which only best-effort messages were
 /// exchanged.
@@ -98,7 +95,6 @@ pub const CHUNK_BYTES_MAX: usize = 4 << 20;
 pub const CHUNKS_IN_FLIGHT_MAX: usize = 16;
 /// Staged chunks of a job without messages from its client are dropped after this.
 pub const STAGED_JOB_TTL: Span = Span::from_secs(600);
-/// A client retries after this if its request needs a job that is not committed yet.
 pub const NAME_BYTES_MAX: usize = 1024;
 
 // Credits, hand-over, stealing.
@@ -109,22 +105,19 @@ pub const STEAL_NEIGHBOURS_MIN: usize = 4;
 /// A node sends its load to a peer at most this often. A received load counts for `LOAD_KEPT`.
 pub const LOAD_INTERVAL: Span = Span::from_millis(10);
 pub const LOAD_KEPT: Span = Span::from_secs(10);
-/// The maximum number of tasks per slot that a thief requests while it still has tasks.
 pub const STEAL_INTERVAL_START: Span = Span::from_millis(1);
 /// The steal interval above which a thief becomes dormant until a hint arrives (the paper's
 /// schedulers stop).
 pub const STEAL_INTERVAL_BOUND: Span = Span::from_millis(1024);
 
 // Reports and watchers.
-/// The maximum numbers of tasks of cancelled jobs ended in one step, and of tasks in one cancel
-/// request.
+/// The maximum number of tasks in one cancel request.
 pub const CANCEL_TASKS_MAX: usize = 4096;
-/// The number of tries while a copy is known that may become available.
 pub const STDERR_TAIL_BYTES: usize = 2048;
 pub const ERROR_BYTES_MAX: usize = 4096;
 /// The maximum number of jobs that a job waits for.
 pub const AFTER_JOBS_MAX: usize = 16;
-/// The maximum numbers of rounds of a job, and of tasks that a retry may name.
+/// The maximum number of rounds of a job.
 pub const ROUNDS_MAX: usize = 1000;
 pub const TASKS_PER_ANSWER_MAX: usize = 4096;
 /// The maximum number of output sizes in a task's state.
@@ -149,7 +142,6 @@ pub const KV_ANSWER_KEPT_BYTES: usize = 4 << 10;
 pub const KV_REPLY_BYTES_MAX: usize = 12 << 20;
 
 // Execution.
-/// The total size of the texts that replace lists which do not fit into those variables.
 pub const OBJECT_BYTES_MAX_DEFAULT: u64 = 1 << 40;
 /// Between SIGTERM and SIGKILL of a command that is to end.
 pub const KILL_GRACE: Span = Span::from_secs(2);

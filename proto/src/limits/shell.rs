@@ -16,10 +16,8 @@ pub const STEP_WRITE_BYTES: usize = 1 << 20;
 /// The minimum pause between two syncs of the log while no client waits, neither here nor at a
 /// primary of a replica.
 pub const SYNC_GAP: Span = Span::from_millis(5);
-/// The interval at which a node reads all of its records to find damage in rarely read ones, and
-/// the smallest interval that a user may set.
+/// The interval at which a node reads all of its records to find damage in rarely read ones.
 pub const SCRUB_INTERVAL: Span = Span::from_secs(86_400);
-/// How long a node waits for the state directory of a predecessor that is just ending.
 pub const GREETING_TIMEOUT: Span = Span::from_secs(5);
 pub const REDIAL_AFTER: Span = Span::from_millis(50);
 pub const REDIAL_AFTER_MAX: Span = Span::from_secs(2);

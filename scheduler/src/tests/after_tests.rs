@@ -4,7 +4,7 @@ use proto::wire::message::Body;
 use proto::wire::{JobOutcome, response};
 use proto::{ClientId, JobId, NodeId, Time, wire};
 
-use crate::limits::AFTER_ASK_INTERVAL;
+use crate::limits::{AFTER_ASK_INTERVAL, AFTER_ASKED_PER_ROUND_MAX};
 use crate::output::Out;
 use crate::tests::test_nodes;
 use crate::{Policy, Request, Scheduler, Tuning};
@@ -132,6 +132,25 @@ fn an_announced_end_makes_the_home_ask_again_and_so_does_time() {
     let later = Time(7) + AFTER_ASK_INTERVAL;
     assert!(home.deadline(Time(7)).is_some_and(|at| at <= later));
     assert_eq!(questions(&mut home, later).len(), 1);
+}
+
+/// An announced end of a job beyond the portion must not make the others of the round wait longer.
+#[test]
+fn a_round_asks_about_each_awaited_job_in_portions() {
+    let (mut home, mut out) = (home(), Out::default());
+    let most = AFTER_ASKED_PER_ROUND_MAX as u64;
+    for waiter in 0..most + 10 {
+        let after = vec![wire::AfterJob { job: 1000 + waiter, ..Default::default() }];
+        let commit = wire::JobCommit { job: 2 + waiter, after, ..commit(&[]) };
+        assert_eq!(ask(&mut home, Request::Commit(commit), &mut out).error, None);
+    }
+    questions(&mut home, Time(2));
+    hear(&mut home, ME, end(1000 + most + 9, 0, JobOutcome::Clean));
+    let (first, second) =
+        (Time(3) + AFTER_ASK_INTERVAL, Time(4) + AFTER_ASK_INTERVAL + AFTER_ASK_INTERVAL);
+    assert_eq!(questions(&mut home, first).len() as u64, most + 1);
+    let asked: Vec<u64> = questions(&mut home, second).iter().map(|it| it.0).collect();
+    assert_eq!(asked, (1000 + most..1000 + most + 10).collect::<Vec<_>>());
 }
 
 #[test]

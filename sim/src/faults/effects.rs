@@ -439,7 +439,7 @@ impl World {
         let script = self.begin_script(launch);
         let claimed = self.check_claims(index, launch);
         let claimed = claimed.and_then(|()| self.check_gang(index, launch));
-        let claimed = claimed.and_then(|()| self.check_throttle(launch));
+        let claimed = claimed.and_then(|()| self.check_launch(launch));
         let claimed = claimed.and_then(|()| self.check_pause(index, launch));
         let machine = &mut self.machines[index];
         machine.launches += 1;

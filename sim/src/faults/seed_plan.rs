@@ -82,8 +82,8 @@ pub(crate) struct Plan {
     kv_clients: u64,
     kv_keys: u64,
     hot_key_clients: Vec<HotKeyPlan>,
-    /// Of running tasks, and of starts before other jobs have ended.
-    limits: (Limits, Afters),
+    limits: Limits,
+    afters: Afters,
     /// Decides which store clients number their batches, from a separate stream.
     numbers: SimRng,
     dice: SimRng,
@@ -224,7 +224,6 @@ impl Plan {
         if !faultless {
             wear(&mut nasty, &mut world);
         }
-        let limits = (Limits::draw(&world), Afters::draw(&world));
         let faults = (!faultless).then(|| {
             let mut faults = FaultOptions::random(&mut dice, faults_for);
             if world.copies > 1 {
@@ -243,6 +242,8 @@ impl Plan {
         Self {
             faults,
             faults_for,
+            limits: Limits::draw(&world),
+            afters: Afters::draw(&world),
             waits_for_start: faultless || dice.chance(700),
             world,
             jobs,
@@ -250,7 +251,6 @@ impl Plan {
             kv_clients: dice.below(4),
             kv_keys: dice.between(1, 4),
             hot_key_clients,
-            limits,
             numbers: SimRng::new(seed ^ NUMBERS_STREAM),
             dice,
         }
@@ -281,7 +281,7 @@ impl Plan {
     /// Submits the bag that must spread. Returns the client's number and the node that gets it.
     pub(crate) fn add_spread(&mut self, world: &mut World) -> Option<(usize, usize)> {
         let (draft, plan) = self.spread.take()?;
-        self.limits = Default::default(); // It must spread.
+        (self.limits, self.afters) = Default::default(); // It must spread.
         // A joining or removed node may have no partitions.
         let drawn = self.dice.index(world.machines.len());
         let all = world.map.partitions.len() as u32;
@@ -313,7 +313,7 @@ impl Plan {
         }
         let at_most = match plan.open {
             Some(_) => 0,
-            None => self.limits.0.next(&mut partitions),
+            None => self.limits.next(&mut partitions),
         };
         let mut submission = match work {
             Work::Draft(draft) => draft.submission(&mut self.dice, job, &partitions),
@@ -327,7 +327,7 @@ impl Plan {
             }
         };
         throttles::set(&mut submission.commit, at_most);
-        submission.commit.after = self.limits.1.next(job, plan.open.is_some());
+        submission.commit.after = self.afters.next(job, plan.open.is_some());
         world.add_job(submission, plan)
     }
 }

@@ -8,6 +8,8 @@ use std::process::Command;
 use serde_json::Value;
 use starling_tests::{Instance, Ran, Sandbox, binary, is_alive, wait_until};
 
+use crate::cluster::submit;
+
 fn slots(instance: &Instance) -> Vec<Value> {
     let list = instance.json(&["node", "list"]);
     let nodes = list["nodes"].as_array().expect("nodes").iter();
@@ -76,13 +78,24 @@ fn an_input_that_is_missing_is_named() {
 #[test]
 fn the_node_that_is_away_is_blamed() {
     let mut instance = Instance::up(2, 1);
+    // Either node is the home of some.
+    let jobs: Vec<String> = (0..6).map(|_| submit(&instance, &["--", "true"])).collect();
+    for job in &jobs {
+        instance.starling(&["job", "wait", job]).ok();
+    }
     instance.wait_for_copies();
     instance.kill(0);
+    let waits: Vec<_> = jobs.iter().map(|job| instance.start(&["job", "wait", job])).collect();
     let listed = instance.starling(&["job", "list"]).expect_code(3);
     says(&listed, &["no answer of n0"]);
     assert!(!listed.stderr.contains("no answer of n1"), "{listed:?}");
     let refused = instance.starling(&["job", "cancel", "last"]).expect_code(3);
     says(&refused, &["no answer of n0"]);
+    for wait in waits {
+        let ended = wait.end().expect_code(3);
+        assert!(ended.stderr.contains("n0"), "{ended:?}");
+        assert!(!ended.stderr.contains("n1 does not answer"), "{ended:?}");
+    }
     instance.start_missing();
     instance.starling(&["job", "list"]).ok();
     instance.down();

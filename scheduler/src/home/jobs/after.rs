@@ -41,9 +41,10 @@ impl Awaited {
         let (at, from) = *self.again.get_or_insert((now + AFTER_ASK_INTERVAL, JobId(0)));
         if now >= at {
             let known = self.pairs.range((from, JobId(0))..).map(|(&(awaited, _), _)| awaited);
-            due.extend(known.take(AFTER_ASKED_PER_ROUND_MAX));
-            let last = due.last().filter(|_| due.len() >= AFTER_ASKED_PER_ROUND_MAX);
+            let portion: Vec<JobId> = known.take(AFTER_ASKED_PER_ROUND_MAX).collect();
+            let last = portion.get(AFTER_ASKED_PER_ROUND_MAX - 1);
             let next = last.map_or(JobId(0), |last| JobId(last.0.saturating_add(1)));
+            due.extend(portion);
             self.again = Some((now + AFTER_ASK_INTERVAL, next));
         }
         due
@@ -70,7 +71,7 @@ impl Jobs {
     }
 
     /// Notes for which jobs a job that is homed here waits.
-    pub(super) fn await_ends(&mut self, state: &wire::JobState) {
+    pub(super) fn add_waits(&mut self, state: &wire::JobState) {
         if !state.is_held_back() {
             return;
         }
@@ -83,7 +84,7 @@ impl Jobs {
     }
 
     /// Jobs have moved to another home, or wait no more.
-    pub(super) fn await_no_more(&mut self) {
+    pub(super) fn remove_ended_waits(&mut self) {
         let jobs = &self.jobs;
         let Some(rounds) = &mut self.stall_rounds else { return };
         let Some(awaited) = &mut rounds.awaited else { return };
@@ -138,7 +139,7 @@ impl Jobs {
                 awaited.pairs.remove(&(JobId(end.job), waiter));
             }
         }
-        self.await_no_more();
+        self.remove_ended_waits();
     }
 }
 
@@ -195,7 +196,7 @@ impl Scheduler {
         if self.home.jobs.next_ask_for_ends(now).is_none_or(|at| now < at) {
             return;
         }
-        self.home.jobs.await_no_more();
+        self.home.jobs.remove_ended_waits();
         let Some(awaited) = self.home.jobs.awaited() else { return };
         for job in awaited.take_due(now) {
             let question = self.ask_for_end_of(job, out);

@@ -137,7 +137,7 @@ impl Jobs {
         job.variables = JobVariables::declare(commit.variables);
         job.record_all_variables(out);
         job.begin(homes, out);
-        self.await_ends(&job.state);
+        self.add_waits(&job.state);
         self.stall_rounds.get_or_insert_default().is_due = true;
         self.jobs.insert(job_id, job);
         Ok(())
@@ -146,7 +146,7 @@ impl Jobs {
     pub(crate) fn load(&mut self, state: wire::JobState) {
         let job = Job::new(self.loaded(state));
         self.stall_rounds.get_or_insert_default().is_due = true;
-        self.await_ends(&job.state);
+        self.add_waits(&job.state);
         self.jobs.insert(JobId(job.state.job), job);
     }
 
@@ -178,7 +178,7 @@ impl Jobs {
         for state in states {
             let job_id = JobId(state.job);
             let mut job = Job::new(self.loaded(state));
-            self.await_ends(&job.state);
+            self.add_waits(&job.state);
             self.stall_rounds.get_or_insert_default().is_due = true;
             if job.state.ended_ns == 0 {
                 job.resume(homes, out);
@@ -207,7 +207,7 @@ impl Jobs {
             }
             stays
         });
-        self.await_no_more();
+        self.remove_ended_waits();
     }
 
     /// Partitions have new homes: those with tasks of a job receive its commit.

@@ -296,12 +296,9 @@ impl Ledger {
         let Some(brief) = brief else { return Vec::new() };
         let name = |template: &String| {
             let (job, local) = (task.job.0.to_string(), task.local.to_string());
-            let text = proto::entry::expand_ids(template, &job, &local);
+            let entry = self.entry_of(task.job, &brief);
+            let text = proto::entry::expand_without_files(template, &job, &local, entry);
             let text = text.replace("%{INSTANCE_ID}", &brief.attempt.to_string());
-            let text = match self.entry_of(task.job, &brief) {
-                Some(entry) => proto::entry::expand(&text, entry),
-                None => text,
-            };
             match matches!(text.as_str(), "" | "none") || text.starts_with('/') {
                 true => text,
                 false => format!("{}/{text}", command.submit_dir),

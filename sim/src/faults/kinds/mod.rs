@@ -10,3 +10,16 @@ pub(crate) mod pauses;
 pub(crate) mod spawning;
 pub(crate) mod throttles;
 pub(crate) mod variables;
+
+use proto::work::Launch;
+
+use crate::checkers::Verdict;
+use crate::faults::world::World;
+
+impl World {
+    /// Checks a start by the limits of its job.
+    pub(crate) fn check_launch(&self, launch: &Launch) -> Verdict {
+        self.check_throttle(launch)?;
+        self.check_after_jobs(launch)
+    }
+}
