@@ -19,14 +19,19 @@ const LIFE_TIMEOUT: Duration = Duration::from_secs(1);
 const ASKED_MAX: usize = 256;
 /// Nodes that an error names; others are counted.
 const NAMED_MAX: usize = 8;
+const NO_MAJORITY: &str = ", and without a majority of the voters no home serves";
 
 impl Client {
     /// Names the nodes that are away in an error of a request to a home.
     pub(crate) async fn name_away(&self, error: ClientError) -> ClientError {
         match error {
             ClientError::ClusterUnreachable(text) if !text.contains(DISTRUST) => {
-                let away = self.away_text().await;
-                let text = away.map_or_else(|| text.clone(), |away| format!("{away}; {text}"));
+                let text = match self.away_text().await {
+                    // The node that was asked may be there: it is not to blame.
+                    Some(away) if away.ends_with(NO_MAJORITY) => away,
+                    Some(away) => format!("{away}; {text}"),
+                    None => text,
+                };
                 ClientError::ClusterUnreachable(text)
             }
             ClientError::Busy { node, text } => {
@@ -72,9 +77,9 @@ fn told(away: &[NodeId], voters: &[u32]) -> Option<String> {
         _ => format!("{} and {last} do not answer", names(first).join(", ")),
     };
     let away_voters = voters.iter().filter(|&&voter| away.contains(&NodeId(voter))).count();
-    let lacks_majority = voters.len() > 1 && 2 * away_voters >= voters.len();
+    let lacks_majority = away_voters > 0 && 2 * away_voters >= voters.len();
     Some(match lacks_majority {
-        true => format!("{named}, and without a majority of the voters no home serves"),
+        true => format!("{named}{NO_MAJORITY}"),
         false => named,
     })
 }
@@ -91,6 +96,8 @@ mod tests {
         };
         assert_eq!(told(&[], &[0, 1, 2]), None);
         assert_eq!(told(&[1], &[0, 1, 2]).unwrap(), "n1 does not answer");
+        assert_eq!(told(&[1], &[0]).unwrap(), "n1 does not answer");
+        assert!(told(&[0], &[0]).unwrap().ends_with(NO_MAJORITY));
         assert_eq!(
             told(&[0, 2], &[0, 1, 2]).unwrap(),
             "n0 and n2 do not answer, and without a majority of the voters no home serves"

@@ -3,7 +3,7 @@ Captured output of tasks, packed: a few append-only segments per node instead of
 
 A segment is a sequence of records (see `record`). A record is a piece of one stream of one attempt,
 in the order it was printed. Empty streams cost nothing. Segments are bounded by
-[`STREAM_SEGMENT_BYTES`]. A closed segment has a sidecar with the range of each job in it.
+`STREAM_SEGMENT_BYTES`. A closed segment has a sidecar with the range of each job in it.
 So memory holds one range per job and segment, not one entry per task, and a read scans only
 relevant ranges. After a crash the tail of the last segment may be torn: the records before the tear
 count.
