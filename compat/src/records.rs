@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use client::{Cas, Client};
+use client::{Cas, Client, ClientError};
 use proto::JobId;
 use serde::{Deserialize, Serialize};
 use verb::errors::Failure;
@@ -38,6 +38,9 @@ pub(crate) struct Submission {
     pub(crate) resources: Vec<(String, String)>,
     #[serde(default)]
     pub(crate) ways: Vec<Way>,
+    /// The number of workers of each task; 0: a part of one.
+    #[serde(default)]
+    pub(crate) nodes: u32,
     /// By task, the tasks that it waits for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) deps: BTreeMap<u64, Vec<u64>>,
@@ -146,6 +149,11 @@ pub(crate) fn input_key(job: JobId, ids: &[u64]) -> String {
     format!("hq/stdin/{}/{}", job.0, ids.first().copied().unwrap_or_default())
 }
 
+/// The key of the hosts of a task on several workers.
+fn hosts_key(job: &str, task: &str) -> Vec<u8> {
+    format!("hq/hosts/{job}/{task}").into_bytes()
+}
+
 fn bytes(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("texts and numbers always serialise")
 }
@@ -204,9 +212,30 @@ pub(crate) async fn forget_job(client: &Client, job: JobId) -> Result<(), Failur
     let kv = client.kv();
     for submission in self::job(client, job).await?.submissions {
         kv.remove(input_key(job, &submission.ids).as_bytes()).await?;
+        for task in submission.ids.iter().filter(|_| submission.nodes > 0) {
+            kv.remove(&hosts_key(&job.0.to_string(), &task.to_string())).await?;
+        }
     }
     kv.remove(&job_key(job)).await?;
     Ok(())
+}
+
+/// Keeps the hosts of the last attempt of a task on several workers.
+pub(crate) async fn note_hosts(
+    client: &Client,
+    (job, task): (&str, &str),
+    hosts: &[String],
+) -> Result<(), ClientError> {
+    client.kv().insert(&hosts_key(job, task), &bytes(&hosts)).await.map(drop)
+}
+
+/// The hosts of the last attempt of a task on several workers.
+pub(crate) async fn hosts(
+    client: &Client,
+    job: JobId,
+    task: u64,
+) -> Result<Option<Vec<String>>, Failure> {
+    read(client, &hosts_key(&job.0.to_string(), &task.to_string())).await
 }
 
 /// Adds a worker, and gives it the next number.

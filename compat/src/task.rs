@@ -9,10 +9,12 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
+use client::{Client, ClientError};
 use serde::{Deserialize, Serialize};
 
 use crate::args::Pin;
-use crate::records::Submission;
+use crate::records::{self, Submission};
+use crate::workers;
 
 /// The marker of a reason on the standard error that Starling captures.
 pub(crate) const REASON: &str = "hq-reason: ";
@@ -151,6 +153,9 @@ fn start(order: &Order, names: &Names<'_>) -> Result<ExitCode, Reason> {
         let input = input(key).map_err(|why| (CANNOT_RUN, format!("standard input: {why}")))?;
         command.stdin(Stdio::from(input));
     }
+    if of.nodes > 0 {
+        name_workers(&mut command, names);
+    }
     let reason_file = variables(&mut command, order, names, &cpus);
     if files.is_empty() && !of.task_dir {
         let error = command.exec();
@@ -193,12 +198,6 @@ fn variables(
     let of = &order.submission;
     command.env("HQ_JOB_ID", names.job).env("HQ_TASK_ID", names.task);
     command.env("HQ_INSTANCE_ID", &names.instance).env("HQ_SUBMIT_DIR", &of.submit_dir);
-    // Of a task on several workers.
-    for (name, own) in [("HQ_NUM_NODES", "STARLING_NODES"), ("HQ_NODE_FILE", "STARLING_NODEFILE")] {
-        if let Some(value) = std::env::var_os(own) {
-            command.env(name, value);
-        }
-    }
     if order.has_entries {
         command.env("HQ_ENTRY", std::env::var_os("STARLING_ENTRY").unwrap_or_default());
     }
@@ -271,16 +270,52 @@ fn not_started(of: &Submission, cwd: &str, error: &io::Error) -> Reason {
     }
 }
 
-/// The standard input from the store, in a file without a name.
-fn input(key: &str) -> Result<File, String> {
+/// Asks the cluster of this task.
+fn ask<T>(question: impl AsyncFnOnce(Client) -> Result<T, ClientError>) -> Result<T, String> {
     let dir = std::env::var_os("STARLING_DIR").ok_or("this task has no cluster")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    let value = runtime.block_on(async {
-        let client = client::Client::connect(Path::new(&dir)).await?;
-        client.kv().lookup(key.as_bytes()).await
+    let answer =
+        runtime.block_on(async { question(Client::connect(Path::new(&dir)).await?).await });
+    answer.map_err(|error| error.to_string())
+}
+
+/// Sets the variables of a task on several workers, writes the files with their names, and keeps
+/// the names for lists of tasks. Without an answer of the cluster the files have the names of hosts.
+fn name_workers(command: &mut Command, names: &Names<'_>) {
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    command.env("HQ_NUM_NODES", variable("STARLING_NODES"));
+    let nodes = variable("STARLING_NODE_NAMES");
+    let nodes: Vec<u32> =
+        nodes.split(' ').filter_map(|it| it.strip_prefix('n')?.parse().ok()).collect();
+    let hosts = ask(async |client| {
+        let known = workers::names(&client).await.unwrap_or_default();
+        let host = |node: &u32| known.get(node).cloned().unwrap_or_else(|| format!("n{node}"));
+        let hosts: Vec<String> = nodes.iter().map(host).collect();
+        records::note_hosts(&client, (names.job, names.task), &hosts).await?;
+        Ok(hosts)
     });
-    let value = value.map_err(|error| error.to_string())?.ok_or("it is gone")?;
+    let Ok(hosts) = hosts else {
+        command.env("HQ_NODE_FILE", variable("STARLING_NODEFILE"));
+        return;
+    };
+    let dir = variable("STARLING_TASK_DIR");
+    let short = |host: &String| host.split('.').next().unwrap_or_default().to_owned();
+    for (name, file, lines) in [
+        ("HQ_NODE_FILE", "hq-nodes", hosts.iter().map(short).collect::<Vec<_>>()),
+        ("HQ_HOST_FILE", "hq-hosts", hosts.clone()),
+    ] {
+        let path = format!("{dir}/{file}");
+        if fs::write(&path, lines.join("\n") + "\n").is_ok() {
+            command.env(name, path);
+        }
+    }
+}
+
+/// The standard input from the store, in a file without a name.
+fn input(key: &str) -> Result<File, String> {
+    let value = ask(async |client| client.kv().lookup(key.as_bytes()).await)?;
+    let value = value.ok_or("it is gone")?;
     let path = std::env::temp_dir().join(format!(".hq-stdin-{}", std::process::id()));
     let make = || {
         let mut file = File::options().read(true).write(true).create_new(true).open(&path)?;

@@ -24,7 +24,7 @@ const EXPLAINED_MAX: usize = 100;
 pub(crate) struct TaskRow {
     pub(crate) id: u64,
     pub(crate) state: &'static str,
-    /// The name of its worker.
+    /// The name of its worker; of several, a line each.
     pub(crate) worker: String,
     pub(crate) started_ns: u64,
     pub(crate) ended_ns: u64,
@@ -114,7 +114,21 @@ pub(crate) async fn rows(client: &Client, job: &Job) -> Result<Vec<TaskRow>, Fai
         }
     }
     rows.sort_unstable_by_key(|row| row.id);
+    name_all_workers(client, job, &mut rows).await?;
     Ok(rows)
+}
+
+/// Names all workers of tasks that have several.
+async fn name_all_workers(client: &Client, job: &Job, rows: &mut [TaskRow]) -> Result<(), Failure> {
+    let record = records::job(client, job.id).await?;
+    for row in rows.iter_mut().filter(|row| row.has_started) {
+        if record.of_task(row.id).is_some_and(|of| of.nodes > 0)
+            && let Some(hosts) = records::hosts(client, job.id, row.id).await?
+        {
+            row.worker = hosts.join("\n");
+        }
+    }
+    Ok(())
 }
 
 /// Captured output of tasks.
@@ -214,7 +228,10 @@ pub(crate) fn resources(of: &Submission) -> String {
     };
     let ways = of.ways();
     if let [only] = &ways[..] {
-        return lines(only).join("\n");
+        let is_default = |line: &String| of.nodes > 0 && line == "cpus: all";
+        let nodes = (of.nodes > 0).then(|| format!("nodes: {}", of.nodes));
+        let amounts = lines(only).into_iter().filter(|line| !is_default(line));
+        return nodes.into_iter().chain(amounts).collect::<Vec<_>>().join("\n");
     }
     let variant = |(at, way): (usize, &Way)| {
         std::iter::once(format!("# Variant {}", at + 1)).chain(lines(way)).collect::<Vec<_>>()

@@ -23,6 +23,9 @@ const MEMORY: (&str, f64) = ("mem", 1_048_576.0);
 const MANAGERS: [(&str, &str, &str); 2] =
     [("PBS", "PBS_ENVIRONMENT", "PBS_JOBID"), ("SLURM", "SLURM_JOB_ID", "SLURM_JOB_ID")];
 
+/// The group of workers without another one. Their nodes have no group of Starling.
+const DEFAULT_GROUP: &str = "default";
+
 /// The answer of `starling node hardware --json`.
 #[derive(Deserialize)]
 struct Hardware {
@@ -231,7 +234,7 @@ pub(crate) fn run(front: &Front, args: &WorkerArgs) -> Result<ExitCode, Failure>
     couplings.iter().try_for_each(|coupling| coupling.check(&pools))?;
     let idle = args.idle_timeout.or_else(|| front.idle_timeout());
     let manager = manager(args)?;
-    let group = manager.as_ref().map_or("default", |(_, number)| number);
+    let group = manager.as_ref().map_or(DEFAULT_GROUP, |(_, number)| number);
     let ns = |time: Option<verb::units::Timespan>| time.map_or(0, |it| it.0.as_nanos() as u64);
     let record = WorkerRecord {
         pid: std::process::id(),
@@ -263,6 +266,10 @@ pub(crate) fn run(front: &Front, args: &WorkerArgs) -> Result<ExitCode, Failure>
     for Coupling { left, right, weight } in &couplings {
         flag("--coupling", format!("{left}:{right}={weight}"));
     }
+    // Starling finds the group of a batch job by itself.
+    if let Some(group) = args.group.as_ref().filter(|group| *group != DEFAULT_GROUP) {
+        flag("--label", format!("group:{}", label(group)));
+    }
     if let Some(limit) = args.time_limit {
         flag("--time-limit", format!("{}ns", limit.0.as_nanos()));
     }
@@ -274,6 +281,12 @@ pub(crate) fn run(front: &Front, args: &WorkerArgs) -> Result<ExitCode, Failure>
     let record = WorkerRecord { pools, couplings, ..record };
     let by = register(front, record)?;
     front.become_node(&[vec!["--join".to_owned(), by], words].concat(), &sums)
+}
+
+/// The name of a group in a label.
+fn label(group: &str) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    group.chars().map(|c| if fits(c) { c } else { '-' }).collect()
 }
 
 /// Returns the address of a node to join.

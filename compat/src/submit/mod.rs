@@ -374,6 +374,7 @@ fn describe(
         stream: paths.stream,
         resources: wanted.ways[0].amounts.clone(),
         ways: wanted.ways.clone(),
+        nodes: args.nodes.unwrap_or_default(),
         deps: BTreeMap::new(),
         priority: args.priority,
         time_limit_ns: args.time_limit.map_or(0, |limit| limit.0.as_nanos() as u64),
