@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use resources::limits::INDICES_MAX;
 use resources::{
-    Amount, Coupling, GroupRef, Name, Offer, OfferError, Pool, parse_coupling, parse_no_pool,
-    parse_pool,
+    Amount, Coupling, GROUP_PREFIX, GroupRef, Name, Offer, OfferError, Pool, parse_coupling,
+    parse_no_pool, parse_pool,
 };
 use thiserror::Error;
 
@@ -13,6 +13,10 @@ use crate::cpus::{self, Cores, FoundCpus};
 use crate::gpus::{self, FoundGpus};
 use crate::machine::Machine;
 use crate::memory;
+
+/// Variables with the number of the batch job that a node is in.
+const JOB_VARIABLES: [&str; 5] =
+    ["SLURM_JOB_ID", "PBS_JOBID", "OAR_JOB_ID", "LSB_JOBID", "FLUX_JOB_ID"];
 
 /// The user's settings: the texts of the flags of a node.
 #[derive(Clone, Default, Debug)]
@@ -98,6 +102,7 @@ pub fn detect(machine: &Machine, settings: &Settings) -> Result<Detection, Detec
         pools.push(FoundPool { pool, source, grouping, numa, limits: Vec::new() });
     }
     add_labels(&mut pools, &settings.labels)?;
+    pools.extend(group_of_allocation(machine, &settings.labels));
     pools.sort_by(|a, b| a.pool.name.cmp(&b.pool.name));
     let (couplings, couplings_source) = match settings.couplings.is_empty() {
         true => (couplings(&pools), "NUMA nodes".to_owned()),
@@ -125,6 +130,20 @@ fn add_labels(pools: &mut Vec<FoundPool>, labels: &[String]) -> Result<(), Detec
         pools.push(FoundPool { pool, source, grouping, numa, limits });
     }
     Ok(())
+}
+
+/// The label of the group of nodes in a batch job, unless a group is given.
+fn group_of_allocation(machine: &Machine, labels: &[String]) -> Option<FoundPool> {
+    if labels.iter().any(|label| label.starts_with(GROUP_PREFIX)) {
+        return None;
+    }
+    let (source, job) =
+        JOB_VARIABLES.iter().find_map(|&name| Some((name, machine.variable(name)?)))?;
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let job: String = job.chars().map(|c| if fits(c) { c } else { '-' }).collect();
+    let pool = Pool::label(Name::label(&format!("{GROUP_PREFIX}{job}")).ok()?);
+    let source = source.to_owned();
+    Some(FoundPool { pool, source, grouping: None, numa: Vec::new(), limits: Vec::new() })
 }
 
 fn pool_of_cpus(found: &FoundCpus) -> Result<FoundPool, OfferError> {

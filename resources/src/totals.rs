@@ -11,6 +11,9 @@ use crate::refusal::{Reason, Refusal, VariantRefusal};
 use crate::request::{Quantity, Request, Variant, Want};
 use crate::wire::WireError;
 
+/// A label with this prefix names the group of a node: the nodes of a gang are of one group.
+pub const GROUP_PREFIX: &str = "group:";
+
 /// The amount of each pool and the labels of a node, in all or free.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Totals {
@@ -120,6 +123,12 @@ impl Totals {
     #[must_use]
     pub fn labels(&self) -> &[Name] {
         &self.labels
+    }
+
+    /// The group of the node: the rest of its first label that begins with [`GROUP_PREFIX`].
+    #[must_use]
+    pub fn group(&self) -> Option<&str> {
+        self.labels.iter().find_map(|label| label.as_str().strip_prefix(GROUP_PREFIX))
     }
 
     /// The same node with these free amounts, in units and in the order of its pools. Missing

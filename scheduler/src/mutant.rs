@@ -269,6 +269,8 @@ proto::mutants! {
         ReleaseForgotten "release-forgotten",
         /// A node's shell does not hear of the ends of parts.
         PartEndUntold "part-end-untold",
+        /// The nodes of a gang may be of several groups.
+        GangAcrossGroups "gang-across-groups",
     }
 
     /// Mutants of the history of ended jobs.

@@ -59,6 +59,8 @@ pub(crate) fn push_gang(
         return Ok(());
     }
     push_variable(out, "STARLING_NODES", &gang.len().to_string());
+    let names: Vec<String> = gang.iter().map(|node| node.node.to_string()).collect();
+    push_variable(out, "STARLING_NODE_NAMES", &names.join(" "));
     let write = |name: &str, text: String| {
         let path = directory.join(name);
         fs::write(&path, text)

@@ -75,3 +75,11 @@ fn wrong_settings_are_refused() {
     let coupling = Settings { couplings: texts(&["cpus[0]:gpus[0]"]), ..Settings::default() };
     assert!(error(coupling).starts_with("there is no group gpus[0]"));
 }
+
+#[test]
+fn nodes_of_a_batch_job_are_a_group() {
+    let tree = Tree::new().cpus("0", "0").variable("PBS_JOBID", "12[3].server");
+    assert_eq!(pools(&tree.detect_with(&Settings::default())), ["cpus=[0]", "group:12-3-.server"]);
+    let own = Settings { labels: texts(&["group:mine"]), ..Settings::default() };
+    assert_eq!(pools(&tree.detect_with(&own)), ["cpus=[0]", "group:mine"]);
+}

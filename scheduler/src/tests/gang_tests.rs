@@ -151,3 +151,36 @@ fn a_gang_that_lacks_nodes_names_those_that_are_down() {
     assert_eq!(with(|it| it.slow = true), Some(lack("slow")));
     assert!(with(|it| it.paused = true).is_some_and(|it| it.contains("1 of the 4 nodes that fit")));
 }
+
+/// The nodes 0 and 2 are one group, and 1, 3 and 4 another one.
+#[test]
+fn a_gang_is_of_one_group() {
+    let member = |node: u32| {
+        let group = if node == 0 || node == 2 { "group:a" } else { "group:b" };
+        let label = resources::Name::label(group).expect("it is a label");
+        let cpu = resources::parse_pool("cpus=1").expect("it is a pool");
+        let offer = resources::Offer::new(vec![cpu, resources::Pool::label(label)], Vec::new());
+        let offer = resources::Totals::from(&offer.expect("an offer")).encode();
+        wire::Member { offer, ..test_nodes::member(node) }
+    };
+    let node_of = |me: u32, nodes: u32| {
+        let homes = test_nodes::homes(me, (0..5).map(member).collect(), &[0, 1]);
+        let mut node = test_nodes::scheduler(me, 1, Tuning::of(Policy::Mlb), homes);
+        let bundle = wire::Bundle {
+            specs: vec![wire::Spec { nodes, ..Default::default() }],
+            settings: vec![wire::JobSettings::default()],
+            tasks: vec![wire::Placed { job: 1, ..Default::default() }],
+        };
+        let (_, _, work) = unpack(bundle, 2).expect("it is whole").remove(0);
+        node.note_class(&work);
+        (node, work)
+    };
+    let (node, work) = node_of(0, 3);
+    assert!([1, 3, 4].map(NodeId).contains(&node.leader_of(gang(), &work).expect("there is one")));
+    assert!(!node.lacks_nodes_for(&work));
+    let (node, work) = node_of(2, 4);
+    assert!(node.lacks_nodes_for(&work));
+    let lack = "it needs 4 nodes of one group at once, and 3 of the 5 nodes of the cluster fit in \
+                the largest group, b: it waits for more to join";
+    assert_eq!(node.explain_lack(&work).as_deref(), Some(lack));
+}

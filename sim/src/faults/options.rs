@@ -66,6 +66,8 @@ pub struct WorldOptions {
     pub grows: Option<GrowthPlan>,
     /// Some tasks hold several nodes at once.
     pub gangs: bool,
+    /// Each node is of one of two groups.
+    pub grouped: bool,
     /// Some commands get a signal before an end.
     pub noticed: bool,
 }
@@ -116,6 +118,7 @@ impl WorldOptions {
             clients_learn: false,
             grows: None,
             gangs: false,
+            grouped: false,
             noticed: false,
         }
     }

@@ -458,7 +458,7 @@ impl World {
         let config = Config {
             incarnation: Incarnation(incarnation),
             slots: machine.slots,
-            offer: self.options.offers.of(index, machine.slots),
+            offer: self.options.offer_of(index, machine.slots),
             end: self.options.end_of(index),
             store: machine.store,
             tuning: self.options.tuning,

@@ -2,6 +2,7 @@
 //! node has the first part, which runs the command. `line.rs` is the line of gangs on each node,
 //! `lead.rs` the leader of one gang; `tend.rs` joins both with the scheduler.
 
+mod groups;
 pub(crate) mod lead;
 pub(crate) mod line;
 mod parts;

@@ -39,32 +39,6 @@ impl Scheduler {
             && (self.routing.homes().is_gone(node) || self.life_of(node).1 > incarnation)
     }
 
-    /// Nodes that may have a part of the gang.
-    fn nodes_for(&self, work: &Work) -> Vec<NodeId> {
-        let homes = self.routing.homes();
-        let working = homes.staying().filter(|&node| !homes.is_paused(node));
-        working.filter(|&node| self.offers_enough(node, work)).collect()
-    }
-    /// Whether the cluster has fewer nodes than the gang needs.
-    pub(crate) fn lacks_nodes_for(&self, work: &Work) -> bool {
-        if !work.is_gang() {
-            return false;
-        }
-        let members = self.routing.homes().not_removed();
-        let fitting = members.filter(|&node| self.offers_ever(node, work)).count();
-        fitting > 0 && fitting < work.spec.nodes as usize
-    }
-    /// The node that leads the gang. Gangs are spread, so that they can run beside each other.
-    pub(crate) fn leader_of(&self, task: TaskId, work: &Work) -> Option<NodeId> {
-        let fitting = self.nodes_for(work);
-        let number = task.job.0.wrapping_add(task.local.index());
-        let at = number.wrapping_mul(work.spec.nodes.into()) % fitting.len().max(1) as u64;
-        fitting.get(at as usize).copied()
-    }
-    pub(crate) fn leads_here(&self, task: TaskId, work: &Work) -> bool {
-        self.leader_of(task, work).is_none_or(|leader| leader == self.options.me)
-    }
-
     pub(crate) fn on_gang(&mut self, now: Time, from: NodeId, said: &wire::Gang, out: &mut Out) {
         use wire::GangStep as Step;
         let (task, attempt) = (TaskId::new(said.job, said.local), Attempt(said.attempt));
@@ -393,7 +367,8 @@ impl Scheduler {
             // This node leaves, is paused or slow: another one leads.
             return self.fail_gang(task, attempt, out);
         }
-        // This node first, then those that follow it.
+        // This node first, then those of its group that follow it.
+        let nodes = self.of_own_group(nodes);
         let after = nodes.iter().filter(|&&node| node >= me);
         let fits = after.chain(nodes.iter().filter(|&&node| node < me));
         let fits: Vec<Life> = fits.filter(|_| !stopping).map(|&node| self.life_of(node)).collect();
@@ -437,8 +412,11 @@ impl Scheduler {
         }
         let homes = self.routing.homes();
         let all = homes.not_removed().count();
-        let fitting: Vec<NodeId> =
-            homes.not_removed().filter(|&node| self.offers_ever(node, work)).collect();
+        let (group, fitting) = self.fitting_group(work);
+        let (at_once, in_group) = match group {
+            Some(group) => ("of one group at once", format!(" in the largest group, {group}")),
+            None => ("at once", String::new()),
+        };
         let (nodes, fit) = (work.spec.nodes as usize, fitting.len());
         let of = |is: &dyn Fn(NodeId) -> bool| -> Vec<NodeId> {
             fitting.iter().copied().filter(|&node| is(node)).collect()
@@ -448,8 +426,8 @@ impl Scheduler {
             let these = if down.is_empty() { String::new() } else { named(&down, "down") + "; " };
             return (fit > 0).then(|| {
                 format!(
-                    "it needs {nodes} nodes at once, and {fit} of the {all} nodes of the cluster \
-                     fit: {these}it waits for more to join"
+                    "it needs {nodes} nodes {at_once}, and {fit} of the {all} nodes of the cluster \
+                     fit{in_group}: {these}it waits for more to join"
                 )
             });
         }
@@ -460,7 +438,7 @@ impl Scheduler {
         if lacking(&paused) && down.is_empty() {
             let paused = paused.len();
             return Some(format!(
-                "it needs {nodes} nodes at once, and {paused} of the {fit} nodes that fit are \
+                "it needs {nodes} nodes {at_once}, and {paused} of the {fit} nodes that fit are \
                  paused: 'starling node resume' lets them work"
             ));
         }
@@ -472,7 +450,7 @@ impl Scheduler {
         let states: Vec<String> = states.map(|(nodes, state)| named(nodes, state)).collect();
         lacking(&away).then(|| {
             let states = states.join(", ");
-            format!("it needs {nodes} nodes at once, and of the {fit} nodes that fit {states}")
+            format!("it needs {nodes} nodes {at_once}, and of the {fit} nodes that fit {states}")
         })
     }
 

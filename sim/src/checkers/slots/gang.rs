@@ -33,6 +33,18 @@ pub(crate) fn has_nodes(launch: &Launch, wanted: usize, node: NodeId) -> Verdict
     }
 }
 
+/// All nodes of the attempt are of one group.
+pub(crate) fn is_of_one_group(launch: &Launch, group_of: impl Fn(NodeId) -> usize) -> Verdict {
+    let groups: BTreeSet<usize> = launch.gang.iter().map(|it| group_of(it.node)).collect();
+    match groups.len() <= 1 {
+        true => Ok(()),
+        false => {
+            let text = format!("{} starts on nodes of several groups", launch.task);
+            Err(Violation::new(NAME, format!("{text}: {:?}", launch.gang)))
+        }
+    }
+}
+
 /// The parts of gangs and the attempts that run take no more than the slots of a node.
 pub(crate) fn fits_beside(
     launch: &Launch,

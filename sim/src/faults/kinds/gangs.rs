@@ -4,10 +4,11 @@ use proto::NodeId;
 use proto::work::{Launch, PartChange};
 use resources::Request;
 
+use crate::Mutant;
 use crate::checkers::Verdict;
 use crate::checkers::gang;
 use crate::faults::clients::random_jobs::Draft;
-use crate::faults::kinds::node_offers::NodeOffers;
+use crate::faults::kinds::node_offers::{GROUPS, NodeOffers, group_of};
 use crate::faults::options::WorldOptions;
 use crate::faults::world::World;
 use crate::rng::SimRng;
@@ -18,6 +19,11 @@ const STREAM: u64 = 0x6761_6e67_7300_0000;
 const GANGS_PERMILLE: u64 = 200;
 const GANGS_PERMILLE_OF_MUTANTS: u64 = 1000;
 const GANG_NODES_MAX: u32 = 4;
+/// A separate random stream for groups of nodes.
+const GROUPS_STREAM: u64 = 0x6772_6f75_7073_0000;
+/// The share of seeds with gangs in which each node is of one of several groups.
+const GROUPED_PERMILLE: u64 = 300;
+const GANG_ACROSS_GROUPS: Mutant = Mutant::of_scheduler(scheduler::Mutant::GangAcrossGroups);
 
 /// Requests of gangs, on each node: the offer of [`NodeOffers::Equal`] is enough.
 const REQUESTS: [&str; 4] = ["cpus=all", "cpus=all", "cpus=1", "gpus=1"];
@@ -29,11 +35,19 @@ pub(crate) fn draw<'d>(world: &mut WorldOptions, drafts: impl Iterator<Item = &'
     let share = if is_own { GANGS_PERMILLE_OF_MUTANTS } else { GANGS_PERMILLE };
     // Nodes may be lost permanently if their records have copies elsewhere.
     let lost = if world.faultless { 0 } else { world.copies.saturating_sub(1) };
-    let nodes_max = world.nodes.saturating_sub(lost).min(GANG_NODES_MAX);
+    let left = world.nodes.saturating_sub(lost);
+    let mut nodes_max = left.min(GANG_NODES_MAX);
     if nodes_max < 2 || !world.ends.is_empty() || !dice.chance(share) {
         return;
     }
     world.gangs = true;
+    let grouped = if world.mutant == Some(GANG_ACROSS_GROUPS) { 1000 } else { GROUPED_PERMILLE };
+    // One of the groups keeps at least this number of nodes.
+    let of_one_group = left.div_ceil(GROUPS as u32);
+    if of_one_group >= 2 && SimRng::new(world.seed ^ GROUPS_STREAM).chance(grouped) {
+        world.grouped = true;
+        nodes_max = nodes_max.min(of_one_group);
+    }
     // On mixed nodes only cpus are everywhere.
     let is_mixed = world.offers == NodeOffers::Mixed;
     if world.offers == NodeOffers::None {
@@ -59,6 +73,9 @@ impl World {
         }
         let wanted = launch.spec.nodes.max(1) as usize;
         gang::has_nodes(launch, wanted, NodeId(index as u32))?;
+        if self.options.grouped {
+            gang::is_of_one_group(launch, |node| group_of(node.0 as usize))?;
+        }
         // A step is carried out after it was decided, and where homes move much later.
         if self.homes_move() {
             return Ok(());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::Mutant;
 use proto::work::Launch;
 use proto::{Event, Span, TaskId};
-use resources::{Amount, EndOfLife, Name, Offer, Pool, Request};
+use resources::{Amount, EndOfLife, GROUP_PREFIX, Name, Offer, Pool, Request};
 
 use crate::checkers::claims;
 use crate::checkers::{Verdict, Violation};
@@ -23,6 +23,9 @@ const ASKING_PERMILLE: u64 = 300;
 const ENDING_PERMILLE: u64 = 200;
 /// Mutants of resources show only in such seeds.
 const ASKING_PERMILLE_OF_MUTANTS: u64 = 1000;
+
+/// The number of groups of nodes.
+pub(crate) const GROUPS: usize = 2;
 
 /// The requests of tasks: the offer of [`NodeOffers::Equal`] is enough for each.
 const REQUESTS: [&str; 8] = [
@@ -84,11 +87,27 @@ impl WorldOptions {
         let (_, after, margin) = *self.ends.iter().find(|(it, ..)| *it == node)?;
         Some(EndOfLife::from_parts((BEGIN + after).0, margin.0))
     }
+    /// The offer of a node, with the label of its group.
+    pub(crate) fn offer_of(&self, node: usize, slots: u32) -> Option<Arc<Offer>> {
+        let offer = self.offers.of(node, slots)?;
+        if !self.grouped {
+            return Some(offer);
+        }
+        let name = format!("{GROUP_PREFIX}{}", group_of(node));
+        let label = Name::label(&name).ok().map(Pool::label);
+        let pools = offer.pools().iter().cloned().chain(label).collect();
+        Offer::new(pools, Vec::new()).ok().map(Arc::new)
+    }
     /// The offer of a node in the form of the map.
     pub(crate) fn offer_bytes(&self, node: usize, slots: u32) -> Vec<u8> {
-        let offer = self.offers.of(node, slots);
+        let offer = self.offer_of(node, slots);
         node::offer_bytes(offer.as_deref(), slots, self.end_of(node))
     }
+}
+
+/// The number of the group of a node, where the nodes of a world have groups.
+pub(crate) fn group_of(node: usize) -> usize {
+    node % GROUPS
 }
 
 /// Gives the nodes of some seeds resources, and makes tasks ask for them.
@@ -163,7 +182,7 @@ impl World {
             return;
         }
         let machine = &self.machines[node];
-        let Some(offer) = self.options.offers.of(node, machine.slots) else { return };
+        let Some(offer) = self.options.offer_of(node, machine.slots) else { return };
         let granted = || machine.running.values().filter_map(|running| running.granted.as_deref());
         let fits = |text: &str| {
             request_of(text).is_some_and(|it| claims::is_free_for(&it, &offer, granted()))
@@ -176,7 +195,7 @@ impl World {
     /// Checks that the resources of a launch were asked for, are there, and are free.
     pub(crate) fn check_claims(&self, node: usize, launch: &Launch) -> Verdict {
         let machine = &self.machines[node];
-        let offer = self.options.offers.of(node, machine.slots);
+        let offer = self.options.offer_of(node, machine.slots);
         let others = machine.running.values().filter_map(|running| running.granted.as_deref());
         let request =
             match launch.spec.request.is_empty() {
