@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use proto::limits::VIEW_KINDS_MAX;
 use proto::{Event, JobId, LocalId, NodeId, Span, Time};
 
 use crate::attempt::AttemptRow;
 use crate::join::Joiner;
 use crate::record::{MetaNode, Record};
-use crate::view::{Lens, Sampling, View};
+use crate::view::{Lens, Sampling, VIEW_KINDS_MAX, View};
 
 /// Time 0 of a record is this much before the submission: the clocks of nodes differ.
 pub const BEFORE_SUBMISSION: Span = Span::from_secs(10);

@@ -184,8 +184,8 @@ fn a_million_attempts_take_bounded_memory() {
         all.merge(&view);
     }
     assert_eq!((all.attempts(), all.detailed), (1_000_000, 1_000_000));
-    assert!(all.nodes.sums.len() <= proto::limits::VIEW_NODES_MAX);
-    assert_eq!(all.kinds.kept.len(), proto::limits::VIEW_KINDS_MAX);
+    assert!(all.nodes.sums.len() <= lens::view::VIEW_NODES_MAX);
+    assert_eq!(all.kinds.kept.len(), lens::view::VIEW_KINDS_MAX);
     let kept: u64 = all.kinds.kept.values().map(|kind| kind.work.ran.number).sum();
     let rest = all.kinds.rest.as_ref().map_or(0, |kind| kind.work.ran.number);
     assert_eq!((kept + rest, rest > 0), (1_000_000, true));

@@ -41,6 +41,8 @@ use crate::rpc::service::Shared;
 use crate::store::scrubber::ScrubPass;
 use crate::store::{RocksStore, StoreError};
 
+/// While a step has left this many inputs to the next one, the node reads no further frames.
+const INPUTS_DEFERRED_MAX: usize = 4 * limits::STEP_INPUTS_MAX;
 /// The minimum pause between two syncs of the log while no message of the node waits for one.
 const SYNC_GAP_IDLE: Span = Span::from_millis(20);
 
@@ -180,7 +182,7 @@ impl Loop {
                 own.push(item);
             }
             while incoming.len() < limits::STEP_INPUTS_MAX
-                && self.state.inputs.len() < limits::INPUTS_DEFERRED_MAX
+                && self.state.inputs.len() < INPUTS_DEFERRED_MAX
                 && let Ok(item) = inbox.try_recv()
             {
                 incoming.push(item);

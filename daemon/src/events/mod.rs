@@ -26,6 +26,9 @@ use proto::{Event, Incarnation, JobId, LocalId, NodeId, Span, TaskId, Time, limi
 pub use segments::Bounds;
 use segments::Segments;
 
+/// The bytes of events gathered in memory before they are written.
+const EVENT_BLOCK_BYTES: usize = 64 << 10;
+
 /// Events are written at the latest after this time.
 const EVENT_FLUSH_AFTER: Span = Span::from_millis(100);
 
@@ -81,7 +84,7 @@ impl EventLog {
     /// Writes the buffer when it is full, or when its first event has waited for
     /// `EVENT_FLUSH_AFTER`.
     pub fn flush_if_due(&mut self, now: Time) -> io::Result<()> {
-        let full = self.encoder.len() >= limits::EVENT_BLOCK_BYTES;
+        let full = self.encoder.len() >= EVENT_BLOCK_BYTES;
         if full || self.flush_due().is_some_and(|due| due <= now) {
             self.flush()?;
         }

@@ -6,8 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use proto::limits::{EVENT_BLOCK_BYTES, HISTORY_LOOK_INTERVAL, HISTORY_RECORDS_SHARE};
+use proto::limits::{HISTORY_LOOK_INTERVAL, HISTORY_RECORDS_SHARE};
 use proto::{Span, Time};
+
+use super::EVENT_BLOCK_BYTES;
 
 const EVENT_SEGMENT_BYTES: u64 = 64 << 20;
 /// The minimum number of segments in a log with a small bound.

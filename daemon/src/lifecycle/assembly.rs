@@ -19,6 +19,9 @@ use crate::options::NodeOptions;
 use crate::rpc::service::Shared;
 use crate::store::{RocksStore, StoreError};
 
+/// The share of a node's store for the captured output of all tasks, unless a limit is set.
+const CAPTURED_STORE_PERCENT: u64 = 25;
+
 /// The maximum time for which threads of the previous incarnation may keep the store open.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -126,7 +129,7 @@ pub(crate) fn limits_of_store(
         // The share does not change with restarts.
         let grown = tuning.store_hard_bytes == UNLIMITED_BYTES;
         let all_bytes = hard_bytes.saturating_add(if grown { printed_bytes } else { 0 });
-        all_bytes / 100 * limits::CAPTURED_STORE_PERCENT
+        all_bytes / 100 * CAPTURED_STORE_PERCENT
     });
     shared.executor.set_captured_room(captured_bytes);
     let soft_bytes = match tuning.store_soft_bytes {

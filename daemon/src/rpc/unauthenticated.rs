@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use proto::limits;
+use proto::{Span, limits};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+
+/// For a connection beyond the limit, the oldest that has had this time is closed.
+const UNAUTHENTICATED_GRACE: Span = Span::from_millis(500);
 
 /// The unauthenticated connections of one port, the oldest first. At the limit, a connection older
 /// than `UNAUTHENTICATED_GRACE` is closed to make room: silent callers must not keep others out.
@@ -44,7 +47,7 @@ pub(crate) struct UnauthenticatedSlot {
 
 /// The time before a connection of this age may be closed to make room.
 fn grace_left(age: Duration) -> Duration {
-    Duration::from_nanos(limits::UNAUTHENTICATED_GRACE.0).saturating_sub(age)
+    Duration::from_nanos(UNAUTHENTICATED_GRACE.0).saturating_sub(age)
 }
 
 impl Drop for UnauthenticatedSlot {
@@ -112,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_not_closed_within_its_grace() {
-        let grace = Duration::from_nanos(limits::UNAUTHENTICATED_GRACE.0);
+        let grace = Duration::from_nanos(UNAUTHENTICATED_GRACE.0);
         assert_eq!(grace_left(Duration::ZERO), grace);
         assert_eq!(grace_left(grace - Duration::from_nanos(1)), Duration::from_nanos(1));
         assert!(grace_left(grace).is_zero() && grace_left(2 * grace).is_zero());

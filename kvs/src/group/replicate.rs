@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use proto::limits::{GROUP_ELECTION_AFTER, GROUP_HEARTBEAT};
+use proto::limits::GROUP_ELECTION_AFTER;
 use proto::marks::{Mark, mark};
 use proto::wire::group_message::Body;
 use proto::wire::map_command;
@@ -15,6 +15,8 @@ use super::{Group, News, Progress, Role, append_reply, records};
 use crate::group::limits::{GROUP_ELECTION_SLOW, GROUP_ENTRY_COMMANDS_MAX};
 use crate::membership;
 
+/// The leader sends to each follower at least this often.
+pub(super) const GROUP_HEARTBEAT: Span = Span::from_millis(250);
 /// The leader repeats a snapshot to a follower no earlier than this.
 const GROUP_SNAPSHOT_TIMEOUT: Span = Span::from_secs(2);
 /// The leader gives up a new voter that has not caught up after this time.

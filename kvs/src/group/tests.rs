@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::panic;
 
-use proto::limits::GROUP_HEARTBEAT;
-
+use super::replicate::GROUP_HEARTBEAT;
 use super::sim::{Options, World, run};
 use super::*;
 

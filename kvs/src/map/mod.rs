@@ -4,9 +4,7 @@
 //! partitions. The consistent hash ring only chooses the first primaries.
 
 use consistent_hash_ring::{Ring, RingBuilder};
-use proto::limits::{
-    COPIES_MAX, NODES_MAX, PARTITIONS_DEFAULT, PARTITIONS_MAX, PARTITIONS_PER_NODE_MIN,
-};
+use proto::limits::{COPIES_MAX, NODES_MAX, PARTITIONS_MAX};
 use proto::{NodeId, PartitionId, wire};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -15,6 +13,12 @@ use crate::membership::{first_copies, first_voters, wanted_copies};
 
 mod backups;
 use crate::limits::VOTERS_MAX;
+
+const PARTITIONS_DEFAULT: u32 = 1 << 12;
+/// The minimum number of partitions for each expected node.
+const PARTITIONS_PER_NODE_MIN: u32 = 8;
+const _: () = assert!(PARTITIONS_DEFAULT.is_power_of_two());
+const _: () = assert!(PARTITIONS_DEFAULT <= PARTITIONS_MAX);
 
 /// The number of points of all nodes on the ring. The ring inserts into a sorted vector, so its
 /// construction is quadratic in this number. [`level`] balances the table afterwards, so more

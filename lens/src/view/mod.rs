@@ -6,7 +6,6 @@ mod top;
 use std::collections::BTreeMap;
 
 use proto::event::End;
-use proto::limits::{VIEW_KINDS_MAX, VIEW_LINKS_MAX, VIEW_NODES_MAX};
 use proto::{Event, JobId, LocalId, NodeId, TaskId, Time};
 
 use crate::attempt::{AttemptRow, Outcome};
@@ -18,6 +17,12 @@ use crate::series::Series;
 
 pub use top::{Shown, Top};
 
+/// The number of separate nodes, and of pairs of nodes between which data moved. Beyond it
+/// neighbours share a sum.
+pub const VIEW_NODES_MAX: usize = 256;
+pub const VIEW_LINKS_MAX: usize = 4096;
+/// The number of separate kinds of tasks in a view; further ones are added together.
+pub const VIEW_KINDS_MAX: usize = 64;
 /// The number of separate groups of alike failures; further ones are added together.
 const VIEW_FAILURES_MAX: usize = 1024;
 /// The number of attempts of a kind that a view has one by one: the longest.

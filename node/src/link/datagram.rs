@@ -1,9 +1,9 @@
 //! Best-effort messages to peers without a session. Nothing is numbered or acknowledged, so only
 //! the incarnations of the peers are kept. In a large cluster this is most of the traffic.
 
-use proto::limits::LOAD_INTERVAL;
 use proto::{Incarnation, NodeId, Time, wire};
 
+use super::limits::LOAD_INTERVAL;
 use super::sessionless_peers::SessionlessPeer;
 use super::{Links, Received};
 

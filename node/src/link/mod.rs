@@ -11,13 +11,14 @@ incarnation is known: otherwise two incarnations could both accept the same pack
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::link::limits::{
-    LINK_WINDOW_MESSAGES, PACKET_MESSAGES_MAX, RETRANSMIT_AFTER, RETRANSMIT_AFTER_MAX,
+    FRAGMENT_BYTES, LINK_WINDOW_MESSAGES, LOAD_INTERVAL, PACKET_MESSAGES_MAX, RETRANSMIT_AFTER,
+    RETRANSMIT_AFTER_MAX,
 };
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use prost::Message as _;
-use proto::limits::{FRAGMENT_BYTES, LOAD_INTERVAL, PACKET_BYTES_MAX};
+use proto::limits::PACKET_BYTES_MAX;
 use proto::marks::{Mark, mark};
 use proto::wire::message::Body;
 use proto::{Incarnation, NodeId, Span, Time, wire};

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use crate::membership::limits::TIMEOUT_STRETCH_MAX;
-use proto::limits::{PROBE_HELPERS, PROBE_PERIOD, SUSPECT_FOR};
+use proto::limits::{PROBE_PERIOD, SUSPECT_FOR};
 use proto::wire::membership_message::Body;
 use proto::{Span, Time, wire};
 
@@ -19,6 +19,9 @@ const SUSPECT_LOST_FOR: Span = Span::from_millis(400);
 
 /// A probe without an answer is late after this time.
 const PROBE_TIMEOUT: Span = Span::from_millis(300);
+
+/// The number of other nodes that are asked to probe a node with a late probe.
+const PROBE_HELPERS: usize = 3;
 
 #[derive(Debug)]
 struct Peer {

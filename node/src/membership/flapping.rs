@@ -10,15 +10,22 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use kvs::membership::{command, is_serving, member, min_in_sync};
-use proto::limits::{
-    FLAP_DEATHS_FREE, FLAP_UPTIME_SHORT, FLAP_WAIT_MAX, FLAP_WAIT_MIN, FLAP_WINDOW,
-};
+use proto::limits::FLAP_WAIT_MAX;
 use proto::marks::{Mark, mark};
 use proto::wire::map_command::Body;
 use proto::{NodeId, Span, Time, wire};
 
+/// Incarnations shorter than this count when they end, within `FLAP_WINDOW`.
+const FLAP_UPTIME_SHORT: Span = Span::from_secs(10);
+const FLAP_WINDOW: Span = Span::from_secs(600);
+/// After this number of them a node must be up for `FLAP_WAIT_MIN` before the map shows it as up.
+/// The wait doubles with each further one, up to `FLAP_WAIT_MAX`.
+const FLAP_DEATHS_FREE: usize = 3;
+const FLAP_WAIT_MIN: Span = Span::from_secs(1);
 /// The number of remembered deaths of one node.
 const FLAP_DEATHS_KEPT: usize = 16;
+/// Otherwise a node could flap forever.
+const _: () = assert!(FLAP_WAIT_MAX.0 > FLAP_UPTIME_SHORT.0);
 
 #[derive(Debug, Default)]
 struct Lives {

@@ -12,7 +12,6 @@ mod shell;
 mod turns;
 mod variables;
 mod versions;
-mod views;
 pub use door::*;
 pub use hosts::*;
 pub use logs::*;
@@ -22,14 +21,10 @@ pub use shell::*;
 pub use turns::*;
 pub use variables::*;
 pub use versions::*;
-pub use views::*;
 
 // The map.
 /// The number of partitions is a power of two, fixed when the cluster is made.
-pub const PARTITIONS_DEFAULT: u32 = 1 << 12;
 pub const PARTITIONS_MAX: u32 = 1 << 23;
-/// The minimum number of partitions for each expected node.
-pub const PARTITIONS_PER_NODE_MIN: u32 = 8;
 pub const NODES_MAX: u32 = 1 << 20;
 pub const SLOTS_MAX: u32 = 1 << 16;
 /// The maximum number of replicas of a partition.
@@ -38,27 +33,16 @@ pub const COPIES_MAX: u32 = 5;
 pub const STORE_REPLACEMENTS_MAX: u32 = 3;
 
 // The group that agrees on the map.
-pub const GROUP_HEARTBEAT: Span = Span::from_millis(250);
 /// A follower without messages starts an election after this time, or up to twice as long.
 pub const GROUP_ELECTION_AFTER: Span = Span::from_secs(1);
 
 // Failure detection.
-/// Each node probes one other node per period. Without an answer within the timeout it asks
-/// `PROBE_HELPERS` other nodes to probe that node.
+/// Each node probes one other node per period.
 pub const PROBE_PERIOD: Span = Span::from_secs(1);
-pub const PROBE_HELPERS: usize = 3;
 /// A suspect that sends nothing for this long is declared failed; less if its connection broke.
 pub const SUSPECT_FOR: Span = Span::from_secs(3);
-/// Flapping: incarnations shorter than `FLAP_UPTIME_SHORT` count when they end, within
-/// `FLAP_WINDOW`. After `FLAP_DEATHS_FREE` of them a node must be up for `FLAP_WAIT_MIN` before the
-/// map shows it as up. The wait doubles with each further one up to `FLAP_WAIT_MAX`. This maximum
-/// exceeds `FLAP_UPTIME_SHORT`; otherwise a node could flap forever.
-pub const FLAP_UPTIME_SHORT: Span = Span::from_secs(10);
-pub const FLAP_WINDOW: Span = Span::from_secs(600);
-pub const FLAP_DEATHS_FREE: usize = 3;
-pub const FLAP_WAIT_MIN: Span = Span::from_secs(1);
+/// The longest time for which a node that flaps must be up before the map shows it as up.
 pub const FLAP_WAIT_MAX: Span = Span::from_secs(16);
-const _: () = assert!(FLAP_WAIT_MAX.0 > FLAP_UPTIME_SHORT.0);
 
 // Frames.
 /// The largest message that a node decodes, in bytes. It is checked before memory is allocated.
@@ -67,8 +51,7 @@ pub const FRAME_BYTES_MAX: usize = 16 << 20;
 pub const PIECE_BYTES: usize = 1 << 20;
 /// A packet accepts no further message once it has this many bytes.
 pub const PACKET_BYTES_MAX: usize = 2 << 20;
-/// Larger messages between nodes are sent in fragments of this size, up to the maximum.
-pub const FRAGMENT_BYTES: usize = 2 << 20;
+/// The maximum size of a message between nodes. Messages larger than a packet are sent in fragments.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 /// A command fails after this number of crashes. From `CRASHES_ALONE_MIN` crashes on, no other task
 /// runs beside it.
@@ -102,9 +85,6 @@ pub const NAME_BYTES_MAX: usize = 1024;
 /// to the minimum.
 pub const STEAL_NEIGHBOURS_MAX: usize = 32;
 pub const STEAL_NEIGHBOURS_MIN: usize = 4;
-/// A node sends its load to a peer at most this often. A received load counts for `LOAD_KEPT`.
-pub const LOAD_INTERVAL: Span = Span::from_millis(10);
-pub const LOAD_KEPT: Span = Span::from_secs(10);
 pub const STEAL_INTERVAL_START: Span = Span::from_millis(1);
 /// The steal interval above which a thief becomes dormant until a hint arrives (the paper's
 /// schedulers stop).
@@ -148,16 +128,11 @@ pub const KILL_GRACE: Span = Span::from_secs(2);
 
 // Objects in the core.
 /// Grace period before a lost copy of an output is made elsewhere, in case the failed node returns
-/// with its disk. Nodes that reported no space are asked again after the same delay, doubled at
-/// most `COPY_DOUBLINGS_MAX` times.
+/// with its disk. Nodes that reported no space are asked again after the same delay, which doubles.
 pub const COPY_RETURN_TIMEOUT: Span = Span::from_secs(10);
-pub const COPY_DOUBLINGS_MAX: u32 = 6;
 
-const _: () = assert!(PARTITIONS_DEFAULT.is_power_of_two());
-const _: () = assert!(PARTITIONS_DEFAULT <= PARTITIONS_MAX);
 const _: () = assert!(CHUNK_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(VALUE_BYTES_MAX < FRAME_BYTES_MAX);
-const _: () = assert!(PACKET_BYTES_MAX + FRAGMENT_BYTES < FRAME_BYTES_MAX);
 const _: () = assert!(VALUE_BYTES_MAX <= KV_REPLY_BYTES_MAX);
 const _: () = assert!(KV_REPLY_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(PIECE_BYTES < FRAME_BYTES_MAX);

@@ -7,9 +7,7 @@ use crate::time::Span;
 pub const FILE_THREADS_MAX: usize = 64;
 /// The maximum number of inputs handled in one step.
 pub const STEP_INPUTS_MAX: usize = 256;
-/// While a step has left this many inputs to the next one, the node reads no further frames.
-/// `STEP_GENERATIONS_MAX` bounds the rounds of a step without writes, in which no-ops end.
-pub const INPUTS_DEFERRED_MAX: usize = 4 * STEP_INPUTS_MAX;
+/// The maximum number of rounds of a step without writes, in which no-ops end.
 pub const STEP_GENERATIONS_MAX: usize = 64;
 /// Bytes of writes after which a step ends and goes to the log.
 pub const STEP_WRITE_BYTES: usize = 1 << 20;
@@ -33,12 +31,9 @@ pub const DATA_CONNECTIONS_PER_NODE_MAX: usize = 4;
 // Connections of clients and nodes.
 /// A connection without a client certificate after this time is closed.
 pub const HANDSHAKE_TIMEOUT: Span = Span::from_secs(5);
-/// The maximum number of unauthenticated connections of one listener. For a further one, the oldest
-/// that has had `UNAUTHENTICATED_GRACE` is closed. Each takes the buffers of one handshake, well
-/// under 1 MiB.
+/// The maximum number of unauthenticated connections of one listener. Each takes the buffers of one
+/// handshake, well under 1 MiB.
 pub const UNAUTHENTICATED_CONNECTIONS_MAX: usize = 128;
-pub const UNAUTHENTICATED_GRACE: Span = Span::from_millis(500);
-pub const UNAUTHENTICATED_BYTES_MAX: usize = 1 << 20;
 /// The maximum number of simultaneous uploads; further ones wait.
 pub const UPLOADS_IN_FLIGHT_MAX: usize = 8;
 /// The size of the buffer between a socket and a file.

@@ -14,13 +14,14 @@ if this node could not start it within the time that it takes to move its inputs
 use std::collections::BTreeMap;
 
 use proto::event::Reason;
-use proto::limits::LOAD_KEPT;
 use proto::{NodeId, Span, Time, wire};
 
 use super::Decision;
 use crate::Scheduler;
 use crate::holder::task::Work;
 
+/// A received load counts for this long.
+const LOAD_KEPT: Span = Span::from_secs(10);
 /// The number of remembered peer loads on a node that has not placed tasks with inputs yet.
 const LOADS_KEPT_IDLE_MAX: usize = 7;
 /// The maximum number of copies of one object that placement considers.

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::limits::{COPY_DOUBLINGS_MAX, COPY_RETURN_TIMEOUT};
+use proto::limits::COPY_RETURN_TIMEOUT;
 use proto::wire::TransferStage;
 use proto::work::{Outcome, Stay};
 use proto::{Incarnation, JobId, NodeId, ObjectId, Span, TaskId, Time, wire};
@@ -22,6 +22,9 @@ use crate::objects::limits::{HANDOVER_PAUSE, HANDOVER_TRIES_MAX};
 use crate::objects::output_transfer::{attempt_key, objects_of, send_output_transfer};
 use crate::output::Out;
 use crate::{Homes, Mutant, Scheduler};
+
+/// The pause before a node without space is asked again doubles at most this often.
+const COPY_DOUBLINGS_MAX: u32 = 6;
 
 /// The end of an attempt that was not reported yet.
 #[derive(Debug)]
