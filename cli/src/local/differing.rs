@@ -82,6 +82,18 @@ impl Differing {
         Ok(Self { settings, nodes })
     }
 
+    /// Adds the slots of nodes that `up` starts with other slots than the ones that were asked for.
+    pub(crate) fn add_started(&mut self, started: &[(u32, u32)], asked: u32) {
+        let others = started.iter().filter(|(_, slots)| *slots != asked);
+        self.settings.extend(others.map(|&(node, slots)| Setting {
+            node,
+            flag: SLOTS.to_owned(),
+            runs_with: slots.to_string(),
+            asked: asked.to_string(),
+            is_tuning: false,
+        }));
+    }
+
     /// Where nothing was started: a setting that no node has is an error. One that some node has
     /// was for that node, when it joined.
     pub(crate) fn refuse(&self) -> Result<(), Failure> {
@@ -222,6 +234,16 @@ mod tests {
         assert!(refused.hint.unwrap().starts_with("'starling down'"));
         let tuning = all(vec![setting(0, "--history", true), setting(1, "--history", true)]);
         assert!(tuning.refuse().unwrap_err().hint.unwrap().contains("starling node set"));
+    }
+
+    #[test]
+    fn nodes_that_start_with_other_slots_are_noted() {
+        let mut differing = Differing::default();
+        differing.add_started(&[(0, 2), (1, 0), (2, 2)], 0);
+        assert_eq!(
+            differing.notes(),
+            ["unchanged: n0, n2 run with --slots 2, and 0 was asked for"]
+        );
     }
 
     #[test]

@@ -130,7 +130,12 @@ pub(crate) fn up(context: &Context, args: &UpArgs) -> Done {
     let plans: Vec<(u32, ClusterPlan)> = plans.collect();
     let (joined, waiting) = verb::block_on(start(context, &dir, &plan, &launch, &plans))?;
     let differing = Differing::of(context, &running, &args.cluster, &plan);
-    let differing = verb::block_on(differing)?;
+    let mut differing = verb::block_on(differing)?;
+    // Where nodes join, the flag is for these.
+    if members.is_flag && !members.joins && present.is_some() {
+        let started = plans.iter().map(|(node, plan)| (*node, plan.slots));
+        differing.add_started(&started.collect::<Vec<_>>(), plan.slots);
+    }
     if plans.is_empty() && joined.is_empty() {
         differing.refuse()?;
     }

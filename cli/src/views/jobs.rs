@@ -360,8 +360,32 @@ pub(crate) async fn tell_failures(output: &Output, client: &Client, state: &JobS
             let total = units::count(state.total);
             say(&format!("error: {failed} of {total} tasks failed{skipped}"));
         }
-        _ => {}
+        _ => {
+            if let Some(line) = left_out_line(state) {
+                say(&line);
+            }
+        }
     }
+}
+
+/// Why a job that has ended without a failed task is not done, if it is not. After a retry of some
+/// tasks others may still be skipped.
+fn left_out_line(state: &JobState) -> Option<String> {
+    let counts = counts(state);
+    if state.phase() != JobPhase::Finished || state.skipped_text().is_some() || counts.failed > 0 {
+        return None;
+    }
+    let parts = [(counts.skipped, "skipped"), (counts.cancelled, "cancelled")];
+    let parts = parts.into_iter().filter(|(number, _)| *number > 0);
+    let parts: Vec<String> =
+        parts.map(|(number, what)| format!("{} {what}", units::count(number))).collect();
+    let (total, job, parts) = (units::count(state.total), state.job, parts.join(", "));
+    (!parts.is_empty()).then(|| {
+        format!(
+            "error: not all {total} tasks are done: {parts}; 'starling job retry {job}' runs these \
+             again"
+        )
+    })
 }
 
 /// Names the verb with details about the first failed task, if there is one. The last line of a
@@ -451,6 +475,25 @@ mod tests {
         assert_eq!((state_word(&state), exit_of(&state)), ("failed", Exit::Failed));
         state.set_phase(JobPhase::JobCancelled);
         assert_eq!((state_word(&state), exit_of(&state)), ("cancelled", Exit::Failed));
+    }
+
+    #[test]
+    fn a_job_without_failures_that_is_not_done_has_a_line() {
+        let of = |phase, counts: PartitionCount| {
+            let mut state = JobState { job: 7, total: 5, sum: Some(counts), ..JobState::default() };
+            state.set_phase(phase);
+            left_out_line(&state)
+        };
+        let none = PartitionCount { done: 5, ..PartitionCount::default() };
+        assert_eq!(of(JobPhase::Finished, none), None);
+        let some =
+            PartitionCount { done: 2, skipped: 2, cancelled: 1, ..PartitionCount::default() };
+        let line = "error: not all 5 tasks are done: 2 skipped, 1 cancelled; \
+                    'starling job retry 7' runs these again";
+        assert_eq!(of(JobPhase::Finished, some.clone()).as_deref(), Some(line));
+        // Others have a line of their own.
+        assert_eq!(of(JobPhase::JobCancelled, some.clone()), None);
+        assert_eq!(of(JobPhase::Finished, PartitionCount { failed: 1, ..some }), None);
     }
 
     #[test]

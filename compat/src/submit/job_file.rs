@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use proto::limits::GANG_NODES_MAX;
 use serde::Deserialize;
 use verb::errors::Failure;
 use verb::units::Timespan;
@@ -245,8 +246,24 @@ fn arguments(table: toml::Table) -> Result<SubmitArgs, Failure> {
     args.priority = config.priority;
     args.crash_limit = config.crash_limit.map_or(args.crash_limit, |limit| limit.text());
     args.input = config.stdin.map(String::into_bytes);
+    args.nodes = nodes_of(&config.request)?;
     args.ways = config.request.into_iter().map(Request::way).collect::<Result<_, _>>()?;
     Ok(args)
+}
+
+/// The workers that a task holds at once, if its request names a number.
+fn nodes_of(requests: &[Request]) -> Result<Option<u32>, Failure> {
+    let Some(first) = requests.iter().find(|request| request.n_nodes > 0) else { return Ok(None) };
+    if requests.len() > 1 {
+        return Err(wrong("n_nodes: a task on several nodes has one request"));
+    }
+    if !first.resources.is_empty() {
+        return Err(wrong("n_nodes: a task on several nodes has whole nodes, so no resources"));
+    }
+    match first.n_nodes {
+        nodes if nodes <= GANG_NODES_MAX => Ok(Some(nodes)),
+        nodes => Err(wrong(format!("n_nodes: {nodes}; at most {GANG_NODES_MAX} are possible"))),
+    }
 }
 
 impl Path {
@@ -261,16 +278,15 @@ impl Path {
 
 impl Request {
     fn way(self) -> Result<Way, Failure> {
-        if self.n_nodes > 0 {
-            return Err(wrong("n_nodes: a task of a job file has one node"));
-        }
         let mut amounts: Vec<(String, String)> = Vec::new();
         for (name, wanted) in self.resources {
             amounts.push((name, amount(&wanted.text())?));
         }
         amounts.sort_by_key(|(name, _)| (name != "cpus", name.clone()));
         if amounts.is_empty() {
-            amounts.push(("cpus".to_owned(), amount("1")?));
+            // A task on several workers has whole ones.
+            let cpus = if self.n_nodes > 0 { "all" } else { "1" };
+            amounts.push(("cpus".to_owned(), amount(cpus)?));
         }
         let time = self.time_request.map(|text| text.parse::<Timespan>()).transpose();
         let time = time.map_err(wrong)?.map_or(0, |length| length.0.as_nanos() as u64);
@@ -325,6 +341,26 @@ mod tests {
         let amounts: Vec<_> = way.amounts.iter().map(|(n, a)| format!("{n}={a}")).collect();
         assert_eq!(amounts, ["cpus=4 compact!", "gpus=1.5 compact"]);
         assert_eq!((way.weight, way.time_request_ns), (Some(11.2), 10_000_000_000));
+    }
+
+    #[test]
+    fn a_task_may_have_several_nodes() {
+        let text = |request: &str| {
+            format!("[[task]]\ncommand = ['a']\n[[task]]\ncommand = ['b']\n{request}")
+        };
+        let asked =
+            read(&text("[[task.request]]\nn_nodes = 2\ntime_request = '10s'\n"), 0).unwrap();
+        assert_eq!(asked.batches.iter().map(|it| it.nodes).collect::<Vec<_>>(), [None, Some(2)]);
+        let way = &asked.batches[1].ways[0];
+        assert_eq!(way.amounts, [("cpus".to_owned(), "all".to_owned())]);
+        assert_eq!(way.time_request_ns, 10_000_000_000);
+        for (request, why) in [
+            ("[[task.request]]\nn_nodes = 2\nresources = {cpus = 1}\n", "no resources"),
+            ("[[task.request]]\nn_nodes = 2\n[[task.request]]\n", "one request"),
+            ("[[task.request]]\nn_nodes = 1025\n", "at most 1024"),
+        ] {
+            assert!(refusal(&text(request)).contains(why), "{request}");
+        }
     }
 
     #[test]

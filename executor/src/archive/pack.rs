@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -225,7 +226,12 @@ impl<'r, W: Write> Packer<'r, W> {
         }
         let mut header = header(EntryType::Symlink, 0, 0o777);
         self.packed.entries += 1;
-        self.builder.append_link(&mut header, inside, &target).map_err(wrong)
+        // A target that fits into its field is stored as it is; 'append_link' writes '/' as '//'.
+        let added = match header.set_link_name_literal(target.as_os_str().as_bytes()) {
+            Ok(()) => self.builder.append_data(&mut header, inside, io::empty()),
+            Err(_) => self.builder.append_link(&mut header, inside, &target),
+        };
+        added.map_err(wrong)
     }
 
     /// True if the target of a link stays inside; of a pattern's files, if it is one of them.

@@ -96,6 +96,24 @@ fn an_odd_entry_costs_itself_alone_and_is_named() {
 }
 
 #[test]
+fn the_target_of_a_link_keeps_each_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("d");
+    fs::create_dir(&root).unwrap();
+    let long = format!("{}/", "n".repeat(120));
+    let targets = ["/", "//", "./sub//x/", "sub/.", "..", &long];
+    for (number, target) in targets.iter().enumerate() {
+        symlink(target, root.join(number.to_string())).unwrap();
+    }
+    let (to, _) = there_and_back(dir.path());
+    for (number, target) in targets.iter().enumerate() {
+        // Paths are equal also where their bytes differ.
+        let kept = fs::read_link(to.join(number.to_string())).unwrap();
+        assert_eq!(kept.to_str(), Some(*target));
+    }
+}
+
+#[test]
 fn the_notes_have_a_bound() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("d");

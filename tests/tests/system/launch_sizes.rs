@@ -142,7 +142,9 @@ fn workers_that_were_stopped_stay_workers_when_keepers_join() {
     assert_eq!(up["started"], serde_json::json!([0, 1, 2]), "{up}");
     assert_eq!([slots(0), slots(1), slots(2)], [2, 2, 0]);
     instance.starling(&["down"]).ok();
-    instance.starling(&["up", "--slots", "0"]).ok();
+    let told = instance.starling(&["up", "--slots", "0"]).ok().stderr;
+    let unchanged = "unchanged: n0, n1 run with --slots 2, and 0 was asked for";
+    assert!(told.contains(unchanged), "{told}");
     assert_eq!([slots(0), slots(1), slots(2)], [2, 2, 0]);
     instance.starling(&["down"]).ok();
     instance.starling(&["up", "--slots", "1"]).ok();

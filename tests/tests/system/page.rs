@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
@@ -277,34 +278,69 @@ fn a_node_serves_the_page_of_its_cluster() {
     assert!(taken.stderr.contains("127.0.0.1:0 takes a free port"), "{taken:?}");
 }
 
+/// Node with the packages of the page, and Chromium.
+struct Browser {
+    app: PathBuf,
+    chromium: &'static str,
+}
+
+impl Browser {
+    /// Or the reason why there is none.
+    fn find() -> Result<Self, &'static str> {
+        let app = repository().join("web/app");
+        if Command::new("node").arg("--version").output().is_err() {
+            return Err("node is absent");
+        }
+        if !app.join("node_modules/playwright-core").is_dir() {
+            return Err("the packages of web/app are absent ('npm ci' there installs them)");
+        }
+        let places = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+        let found = places.into_iter().find(|path| fs::metadata(path).is_ok());
+        Ok(Self { app, chromium: found.ok_or("Chromium is absent")? })
+    }
+
+    /// Runs a file of tests.
+    fn run(&self, file: &str, page: &Page, variables: &[(&str, &str)]) {
+        let mut command = Command::new("node");
+        command.arg("--test").arg(self.app.join("test").join(file));
+        command.env("STARLING_URL", &page.url).env("STARLING_CHROMIUM", self.chromium);
+        command.envs(variables.iter().copied());
+        let ran = command.output().expect("node starts");
+        let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+        assert!(ran.status.success(), "{text}\n{}", String::from_utf8_lossy(&ran.stderr));
+    }
+}
+
 /// Runs the page in a real browser. Skipped where node, the packages or Chromium are missing.
 #[test]
 fn a_browser_shows_the_page() {
-    let app = repository().join("web/app");
-    if Command::new("node").arg("--version").output().is_err() {
-        return skip("node is absent");
-    }
-    if !app.join("node_modules/playwright-core").is_dir() {
-        return skip("the packages of web/app are absent ('npm ci' there installs them)");
-    }
-    let places = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
-    let Some(browser) = places.iter().find(|path| fs::metadata(path).is_ok()) else {
-        return skip("Chromium is absent");
+    let browser = match Browser::find() {
+        Ok(browser) => browser,
+        Err(why) => return skip(why),
     };
     let mut instance = Instance::up_with_copies(3, 2, 2);
     let id = mixed(&instance);
     let page = Page::of(instance.start(&["web", "--json"]));
-    let run = |file: &str| {
-        let mut command = Command::new("node");
-        command.arg("--test").arg(app.join("test").join(file));
-        command.env("STARLING_URL", &page.url).env("STARLING_JOB", &id);
-        command.env("STARLING_CHROMIUM", browser);
-        let ran = command.output().expect("node starts");
-        let text = String::from_utf8_lossy(&ran.stdout).into_owned();
-        assert!(ran.status.success(), "{text}\n{}", String::from_utf8_lossy(&ran.stderr));
-    };
-    run("page.mjs");
+    browser.run("page.mjs", &page, &[("STARLING_JOB", &id)]);
     instance.kill(0);
-    run("lost_node.mjs");
+    browser.run("lost_node.mjs", &page, &[("STARLING_JOB", &id)]);
     instance.start_missing();
+}
+
+/// The buttons of the page do what they say, after a question.
+#[test]
+fn a_browser_makes_changes_where_they_are_allowed() {
+    let browser = match Browser::find() {
+        Ok(browser) => browser,
+        Err(why) => return skip(why),
+    };
+    let instance = Instance::up(2, 1);
+    let ended = mixed(&instance);
+    let submitted = instance.json(&["submit", "--array", "1-4", "--", "sleep", "600"]);
+    let running = submitted["job"].as_str().expect("the number of a job").to_owned();
+    let page = Page::of(instance.start(&["web", "--allow-changes", "--json"]));
+    let variables = [("STARLING_JOB", ended.as_str()), ("STARLING_RUNNING_JOB", &running)];
+    browser.run("changes.mjs", &page, &variables);
+    let state = instance.json(&["job", "info", &running])["state"].clone();
+    assert_eq!(state, "cancelled", "the page has cancelled it");
 }

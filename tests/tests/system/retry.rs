@@ -126,7 +126,11 @@ fn a_task_that_would_be_skipped_again_is_refused_and_its_parent_is_named() {
     assert!(refused.stderr.contains("('c'), which is skipped"), "{}", refused.stderr);
     assert_eq!(job(&instance, &id)["state"], "failed", "no round was opened");
     instance.sandbox().write("mended", "");
-    instance.starling(&["job", "retry", &id, "b,c", "--wait"]).expect_code(1); // Without d.
+    let retried = instance.starling(&["job", "retry", &id, "b,c", "--wait"]).expect_code(1);
+    let waited = instance.starling(&["job", "wait", &id]).expect_code(1);
+    for told in [retried.stderr, waited.stderr] {
+        assert!(told.contains("error: not all 3 tasks are done: 1 skipped"), "{told}");
+    }
     instance.starling(&["job", "retry", &id, "d", "--wait"]).ok();
     instance.down();
 }

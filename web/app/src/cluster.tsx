@@ -2,6 +2,8 @@
 
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
+import { Offers } from "./actions";
+import { nodeOffers } from "./changes";
 import { Recent } from "./chart";
 import { bytes, clock, count, moment, number, percent, plain, seconds } from "./format";
 import { Bar, type Column, Empty, Failed, Figures, State, Table, Warning, now, useAnswer } from "./parts";
@@ -99,9 +101,11 @@ export const JobsPage = ({ seen }: { seen: Overview }): JSX.Element => {
 
 const nodeLink = (node: Node): JSX.Element => <a href={`#/nodes/${node.id}`}>n{node.id}</a>;
 
+const nodeMore = (node: Node): string => `${node.slow ? ", slow" : ""}${node.paused ? ", paused" : ""}`;
+
 const nodeColumns: Column<Node>[] = [
   { name: "node", cell: nodeLink, key: (node) => node.id },
-  { name: "state", cell: (node) => <State word={node.state} more={`${node.slow ? ", slow" : ""}${node.keeper ? ", keeper" : ""}`} />, key: (node) => node.state },
+  { name: "state", cell: (node) => <State word={node.state} more={`${nodeMore(node)}${node.keeper ? ", keeper" : ""}`} />, key: (node) => node.state },
   { name: "busy", cell: (node) => <Bar parts={[["running", Math.min(node.running, node.slots)], ["free", Math.max(0, node.slots - node.running)]]} total={node.slots} /> },
   { name: "slots", cell: (node) => count(node.slots), key: (node) => node.slots, isNumber: true },
   { name: "running", cell: (node) => count(node.running), key: (node) => node.running, isNumber: true },
@@ -111,6 +115,8 @@ const nodeColumns: Column<Node>[] = [
   { name: "homes", cell: (node) => count(node.homes), key: (node) => node.homes, isNumber: true },
   { name: "host", cell: (node) => plain(node.host), key: (node) => node.host },
 ];
+
+const changeColumn: Column<Node> = { name: "change", cell: (node) => <Offers offers={nodeOffers(node)} /> };
 
 const figureColumns: Column<NodeFigures>[] = [
   { name: "node", cell: nodeLink, key: (node) => node.id },
@@ -129,7 +135,7 @@ export const NodesPage = ({ seen }: { seen: Overview }): JSX.Element => (
   <>
     <h1>Nodes</h1>
     <Notes seen={seen} />
-    <Table label="Nodes" columns={nodeColumns} rows={seen.nodes} />
+    <Table label="Nodes" columns={seen.allows_changes ? [...nodeColumns, changeColumn] : nodeColumns} rows={seen.nodes} />
     <h2>Since the start of each node</h2>
     <Table label="Figures of nodes" columns={figureColumns} rows={seen.figures} />
   </>
@@ -142,9 +148,10 @@ export const NodePage = ({ seen, id }: { seen: Overview; id: number }): JSX.Elem
   return (
     <>
       <h1>Node n{id}</h1>
+      <Offers offers={nodeOffers(node)} />
       {!figures && <Warning>It does not answer: there are no figures of it now.</Warning>}
       <Figures items={[
-        ["state", <State word={node.state} more={node.slow ? ", slow" : ""} />], ["host", plain(node.host) || "-"],
+        ["state", <State word={node.state} more={nodeMore(node)} />], ["host", plain(node.host) || "-"],
         ["address", node.addr || "-"], ["process", String(node.pid)], ["incarnation", String(node.incarnation)],
         ["slots", count(node.slots)], ["running", count(node.running)], ["homes", count(node.homes)],
         ["votes", node.votes ? "yes" : "no"], ["outputs with too few copies", count(node.lacking_copies)],

@@ -3,6 +3,8 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { useSignal } from "@preact/signals";
+import { Offers } from "./actions";
+import { jobOffers } from "./changes";
 import { Causes } from "./chart";
 import { bytes, count, moment, percent, plain, seconds } from "./format";
 import { Bar, Empty, Failed, Figures, State, Table, Warning, useAnswer, useLooks } from "./parts";
@@ -30,6 +32,7 @@ export const JobPage = ({ job, tab }: { job: string; tab: string }): JSX.Element
   return (
     <>
       <h1>{overview.value?.source === "records" ? "Run" : "Job"} {plain(job)} {plain(line?.name ?? report?.name ?? "")} {state && <State word={state} />}</h1>
+      {line && <Offers offers={jobOffers(line)} />}
       <nav class="tabs" aria-label="Parts of the job">
         {TABS.map(([name, word]) => <a href={address(job, name)} aria-current={tab === name ? "page" : undefined}>{word}</a>)}
       </nav>

@@ -3,6 +3,7 @@
 import { render, type JSX } from "preact";
 import { effect, signal, useSignal } from "@preact/signals";
 import { EventsPage, JobsPage, NodePage, NodesPage, OverviewPage, StallsPage, StorePage } from "./cluster";
+import { ChangeArea, forgetChange, isAsking } from "./actions";
 import { count, plain } from "./format";
 import { JobPage, TaskView } from "./job";
 import { Age, Empty, Failed } from "./parts";
@@ -36,6 +37,7 @@ const readRoute = (): void => {
 };
 addEventListener("hashchange", () => {
   readRoute();
+  forgetChange();
   document.getElementById("main")?.focus();
 });
 
@@ -145,6 +147,7 @@ const App = (): JSX.Element => {
         {needsToken.value ? <Login /> : (
           <>
             {problem.value && <Failed problem={problem.value} />}
+            <ChangeArea />
             {seen ? <Page seen={seen} path={path} /> : !problem.value && <Empty>The nodes are asked.</Empty>}
           </>
         )}
@@ -157,6 +160,7 @@ const App = (): JSX.Element => {
 let isGoing = false;
 addEventListener("keydown", (event) => {
   const target = event.target as HTMLElement;
+  if (isAsking()) return;
   if (event.key === "Escape") isHelpOpen.value = false;
   if (event.ctrlKey || event.metaKey || event.altKey || ["INPUT", "SELECT", "TEXTAREA"].includes(target.tagName)) return;
   if (isGoing) {

@@ -31,12 +31,11 @@ export const setToken = (text: string): void => {
   sessionStorage.setItem(KEY, token.value);
 };
 
-/** Asks the server. The address is relative, so that any prefix of a proxy works. */
-export const ask = async (path: string, signal?: AbortSignal): Promise<Response> => {
+const send = async (path: string, signal: AbortSignal | undefined, more: RequestInit): Promise<Response> => {
   let response: Response;
   try {
     response = await fetch(path, {
-      headers: { Authorization: `Bearer ${token.value}` }, cache: "no-store", ...(signal ? { signal } : {}),
+      ...more, headers: { ...more.headers, Authorization: `Bearer ${token.value}` }, cache: "no-store", ...(signal ? { signal } : {}),
     });
   } catch (error) {
     if (signal?.aborted) throw error;
@@ -45,6 +44,16 @@ export const ask = async (path: string, signal?: AbortSignal): Promise<Response>
   if (response.ok) return response;
   const body = await response.json().catch(() => ({})) as { error?: string; hint?: string };
   throw new Problem(response.status, body.error ?? `status ${response.status}`, body.hint ?? "");
+};
+
+/** Asks the server. The address is relative, so that any prefix of a proxy works. */
+export const ask = (path: string, signal?: AbortSignal): Promise<Response> => send(path, signal, {});
+
+/** Asks the server for a change of the object that is named once more. */
+export const askChange = async (path: string, confirm: string): Promise<{ text: string }> => {
+  const headers = { "Content-Type": "application/json" };
+  const response = await send(path, undefined, { method: "POST", headers, body: JSON.stringify({ confirm }) });
+  return response.json() as Promise<{ text: string }>;
 };
 
 export const askJson = async <T>(path: string, signal?: AbortSignal): Promise<T> =>

@@ -10,7 +10,7 @@ export interface Job {
 export interface Node {
   id: number; incarnation: number; addr: string; host: string; pid: number; state: string; given_up: boolean;
   slow: boolean; keeper: boolean; votes: boolean; homes: number; lacking_copies: number; slots: number;
-  ready_local: number; ready_shared: number; running: number; waiting: number;
+  ready_local: number; ready_shared: number; running: number; waiting: number; paused?: boolean;
 }
 
 export interface Figures extends Node {
@@ -34,6 +34,8 @@ export interface Overview {
   source: "cluster" | "records"; instance: string; now_s: number; since_s?: number; map_epoch?: number;
   jobs: Job[]; jobs_missing?: string; nodes: Node[]; figures: Figures[]; changes: Change[];
   fully_replicated?: boolean; losses_survived?: number; waits_for?: number[];
+  /** The server makes changes that the page asks for. */
+  allows_changes?: boolean;
 }
 
 export interface Percentiles { mean_s: number; p50_s: number; p95_s: number; p99_s: number; max_s: number }

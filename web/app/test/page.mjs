@@ -121,3 +121,13 @@ test("everything is reached by keyboard", async (t) => {
   await page.locator("header", { hasText: "paused" }).waitFor();
   assert.deepEqual(errors, []);
 });
+
+test("without leave there is no button for a change", async (t) => {
+  const { page, errors } = await open(t);
+  for (const [path, heading] of pages) {
+    await visit(page, path, heading);
+    await settle(page);
+    assert.equal(await page.locator("main").getByRole("button", { name: /cancel|retry|drain|pause|resume/i }).count(), 0, path);
+  }
+  assert.deepEqual(errors, []);
+});
