@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proto::{NodeId, limits};
 use resources::limits::CPUS_MAX;
-use resources::{EndOfLife, Offer};
+use resources::{EndOfLife, Name, Offer, Pool};
 use scheduler::Tuning;
 use security::Token;
 
@@ -114,6 +114,16 @@ impl NodeOptions {
         let offer = &self.offers[at];
         (self.slots > 0)
             .then(|| offer.with_cpus(self.slots).map_or_else(|| offer.clone(), Arc::new))
+    }
+    /// The reason why no command can be bound to the cpus of its slots.
+    #[must_use]
+    pub fn cpus_unknown(&self) -> Option<String> {
+        let at = (self.node.0 as usize).min(self.offers.len().saturating_sub(1));
+        let offer = self.offers.get(at);
+        let cpus = offer.and_then(|offer| offer.pool(&Name::cpus())).and_then(Pool::amount);
+        let cpus = cpus.map_or(0, |cpus| cpus.whole_part());
+        (u64::from(self.slots) > cpus)
+            .then(|| format!("the node has {} slots, and knows {cpus} cpus", self.slots))
     }
     /// The resources of this node in the form of the map.
     #[must_use]

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use proto::wire::Pin;
 use proto::work::{GangNode, Part};
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -23,6 +24,7 @@ use crate::commands::doorway::Entrance;
 use crate::commands::environment::push_variable;
 use crate::commands::gang::push_gang;
 use crate::commands::names::is_hidden_variable;
+use crate::commands::pin::{PIN_VARIABLE, pin_of, push_pin};
 use crate::commands::resources::{granted_memory_bytes, push_resources, size};
 use crate::commands::stage::text_of;
 use crate::error::reason;
@@ -41,7 +43,8 @@ const CODE_LOST: i32 = 255;
 const SIGNAL_CODES: i32 = 128;
 
 /// The variables of Starling that are the same on all nodes of a gang.
-const OF_TASK: [&str; 6] = [
+const OF_TASK: [&str; 7] = [
+    PIN_VARIABLE,
     "STARLING_JOB_ID",
     "STARLING_TASK_ID",
     "STARLING_ATTEMPT",
@@ -278,17 +281,24 @@ struct Prepared {
     argv: Vec<Vec<u8>>,
     directory: String,
     memory_limit_bytes: u64,
+    cpus: Vec<u32>,
 }
 
 impl Prepared {
     fn of(shared: &Shared, command: MemberCommand, directory: &Path) -> Result<Self, String> {
         let cwd = if command.directory.is_dir() { &command.directory } else { directory };
         let argv = ["/bin/sh", "-c", &command.command].map(|word| word.as_bytes().to_vec());
+        let mut environment = environment(shared, &command, directory)?;
+        // The variable came along from the caller, the cpus are those of this node.
+        let pin = pin_among(&command.environment);
+        let granted = command.part.granted.as_deref();
+        let cpus = push_pin(&mut environment, &shared.config, pin, granted)?;
         Ok(Self {
-            environment: environment(shared, &command, directory)?,
+            environment,
+            cpus,
             argv: argv.to_vec(),
             directory: text_of(cwd),
-            memory_limit_bytes: granted_memory_bytes(command.part.granted.as_deref()),
+            memory_limit_bytes: granted_memory_bytes(granted),
         })
     }
 
@@ -302,6 +312,7 @@ impl Prepared {
             directory: &self.directory,
             fds: &[(their_in.as_fd(), 0), (their_out.as_fd(), 1), (their_err.as_fd(), 2)],
             memory_limit_bytes: self.memory_limit_bytes,
+            cpus: self.cpus,
         };
         starter.run(program).map_err(|error| reason(&error))?;
         Ok(MemberStreams { stdin, stdout, stderr })
@@ -335,6 +346,13 @@ fn environment(
         push_variable(&mut out, "STARLING_TOKEN", token);
     }
     Ok(out)
+}
+
+/// How the caller is bound to its cpus.
+fn pin_among(environment: &[Vec<u8>]) -> Pin {
+    let start = format!("{PIN_VARIABLE}=").into_bytes();
+    let word = environment.iter().find_map(|it| it.strip_prefix(&start[..]));
+    word.map_or(Pin::Unpinned, pin_of)
 }
 
 /// The caller's number of threads, if its node has set it: then it is that of its cpus.

@@ -215,14 +215,20 @@ impl Offer {
     }
 
     /// The same offer with this number of cpus; `None` if it has them already, or if they are more
-    /// than [`CPUS_MAX`]. Their groups are lost, and couplings with them.
+    /// than [`CPUS_MAX`]. Of more cpus the first ones are kept; fewer ones are numbered from 0. Their
+    /// groups are lost, and couplings with them.
     #[must_use]
     pub fn with_cpus(&self, cpus: u32) -> Option<Self> {
         let own = self.pool(&Name::cpus()).and_then(Pool::amount);
         if own == Some(Amount::count(cpus as usize)) {
             return None;
         }
-        let indices: Vec<String> = (0..cpus).map(|index| index.to_string()).collect();
+        let indices: Vec<String> = match self.pool(&Name::cpus()).map(|pool| &pool.kind) {
+            Some(PoolKind::Indexed(groups)) if own > Some(Amount::count(cpus as usize)) => {
+                groups.iter().flatten().take(cpus as usize).cloned().collect()
+            }
+            _ => (0..cpus).map(|index| index.to_string()).collect(),
+        };
         let pools = self.pools.iter().filter(|pool| pool.name != Name::cpus()).cloned();
         let cpus = Pool { name: Name::cpus(), kind: PoolKind::Indexed(vec![indices]) };
         let is_of_cpus = |end: &GroupRef| end.pool == Name::cpus();

@@ -365,3 +365,33 @@ fn wrong_numbers_of_nodes_are_refused() {
         assert!(error.to_string().contains(&wanted), "{error}");
     }
 }
+
+#[test]
+fn only_a_command_is_pinned_to_its_cpus() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let graph = read(
+        directory.path(),
+        "[[task]]\nname = 'a'\ncommand = ['true']\npin = 'omp'\n\
+         [[task]]\nname = 'b'\ncommand = ['true']\n",
+    );
+    let pins: Vec<_> = graph.specs().iter().map(|spec| command(spec).pin()).collect();
+    assert_eq!(pins, [wire::Pin::Omp, wire::Pin::Unpinned]);
+    let text = write(&graph, OutputFormat::Toml);
+    assert_eq!(text.matches("pin = \"omp\"").count(), 1, "{text}");
+
+    let refused = |body: &str| {
+        let path = directory.path().join("refused.toml");
+        std::fs::write(&path, format!("[[task]]\nname = 'c'\n{body}\n")).expect("it is written");
+        load(&path, None, &LoadOptions::default()).expect_err("it is wrong").to_string()
+    };
+    let asleep = refused("body = 'sleep'\nduration = '1s'\npin = 'taskset'");
+    assert!(asleep.contains("only a command is pinned"), "{asleep}");
+    let unknown = refused("command = ['true']\npin = 'numa'");
+    assert!(unknown.contains("taskset and omp exist"), "{unknown}");
+
+    let submit_dir = directory.path().to_owned();
+    let pin = Some(workloads::Pin::Taskset);
+    let options = CommandOptions { pin, submit_dir, ..Default::default() };
+    let graph = Graph::command(vec!["true".to_owned()], &options).expect("it is right");
+    assert_eq!(command(&graph.specs()[0]).pin(), wire::Pin::Taskset);
+}

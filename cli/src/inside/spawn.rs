@@ -63,6 +63,10 @@ pub(crate) struct SpawnArgs {
     /// its node is drained, such as USR1@60s or TERM; once in each attempt [default: none]
     #[arg(long, value_name = "S@TIME")]
     signal: Option<workloads::Notice>,
+    /// The command is bound to the cpus that it gets: taskset by its affinity, omp by the places of
+    /// OpenMP [default: to none]
+    #[arg(long, value_name = "HOW")]
+    pin: Option<workloads::Pin>,
     /// Fail a task when its node or spawner has died this often, whatever the cause: a number,
     /// never-restart (the first time) or unlimited [default: 3 deaths that the task may have
     /// caused]
@@ -134,6 +138,7 @@ fn graph(args: &SpawnArgs) -> Result<Graph, Failure> {
         retries: args.retries,
         time_limit_ns: args.time_limit.map_or(0, |limit| limit.0.as_nanos() as u64),
         notice: args.signal,
+        pin: args.pin,
         ..workloads::CommandOptions::default()
     };
     let mut graph = Graph::command(args.command.clone(), &options)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proto::wire;
 use proto::wire::spec::Body;
-use workloads::{CrashLimit, Needs, Notice};
+use workloads::{CrashLimit, Needs, Notice, Pin};
 
 use crate::ClientError;
 
@@ -211,6 +211,12 @@ impl TaskSpec {
     #[must_use]
     pub fn signal(self, notice: Notice) -> Self {
         self.with_command(|command| command.notice = Some(Box::new(notice.to_wire())))
+    }
+
+    /// The command is bound to the cpus that its attempt has. No effect on a task that is none.
+    #[must_use]
+    pub fn pin(self, pin: Pin) -> Self {
+        self.with_command(|command| command.set_pin(pin.to_wire()))
     }
 
     /// The task with the highest priority starts first on each node. Default: 0.

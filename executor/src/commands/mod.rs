@@ -21,6 +21,7 @@ pub mod expand;
 pub(crate) mod gang;
 pub(crate) mod names;
 pub(crate) mod orphan_processes;
+pub(crate) mod pin;
 pub(crate) mod resources;
 mod spawner_loss;
 pub(crate) mod stage;

@@ -34,6 +34,11 @@ pub(crate) fn granted_memory_bytes(granted: Option<&Granted>) -> u64 {
     memory.map_or(0, |memory| (memory.units / UNITS).max(1))
 }
 
+/// The names of the cpus of an attempt; none on a node that offers cpus alone.
+pub(crate) fn cpu_names(granted: &Granted) -> &[String] {
+    pool(granted, CPUS).map_or(&[], |cpus| &cpus.indices)
+}
+
 fn pool<'a>(granted: &'a Granted, name: &str) -> Option<&'a GrantedPool> {
     granted.pools.iter().find(|pool| pool.name == name)
 }

@@ -16,6 +16,7 @@ use crate::commands::environment::{entry_of, environment, push_variable};
 use crate::commands::expand::{self, Named, Scope};
 use crate::commands::names;
 use crate::commands::orphan_processes::MARK_VARIABLE;
+use crate::commands::pin::push_pin;
 use crate::error::reason;
 use crate::executor::Shared;
 use crate::inputs::deliver::LinkedInput;
@@ -131,6 +132,8 @@ fn build(
         check_cwd(&cwd, &node(shared))?;
     }
     let mut environment = environment(shared, launch, directory, command, &scope)?;
+    let granted = launch.granted.as_deref();
+    let cpus = push_pin(&mut environment, &shared.config, command.pin(), granted)?;
     for variable in &command.env {
         let value = scope.expand(&variable.value)?;
         push_variable(&mut environment, &variable.name, &value);
@@ -152,6 +155,7 @@ fn build(
         fds: Vec::new(),
         notice_signal: notice.and_then(|it| i32::try_from(it.signal).ok()).unwrap_or(0),
         notice_before_ns: notice.map_or(0, |it| it.before_ns),
+        cpus,
     };
     let has_pattern = launch.spec.outputs.iter().any(|it| it.form() == OutputForm::Files);
     let came_in = has_pattern.then(|| inputs.iter().map(|named| PathBuf::from(&named.path)));

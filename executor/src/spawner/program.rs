@@ -166,17 +166,36 @@ impl Starter {
                 err_file.as_ref().map_or_else(|| their_stderr.as_fd(), AsFd::as_fd),
             ],
             others,
+            cpus: cpus_of(start)?,
         };
         match vfork::start(&mut self.stack, &wanted) {
             Ok((group, exit)) => Ok(Process { group, exit, stdout, stderr }),
             Err(vfork::Error::Program(error)) => Err(describe(&error, path)),
             Err(vfork::Error::Process(error)) => Err(Failure::new(&error)),
+            Err(vfork::Error::Cpus(error)) if error.raw_os_error() == Some(libc::EINVAL) => {
+                Err(not_bound(start, "the node may not use all of them"))
+            }
+            Err(vfork::Error::Cpus(error)) => Err(not_bound(start, &reason(&error))),
             Err(vfork::Error::Directory(error)) => {
                 let text = format!("its working directory: {}", reason(&error));
                 Err(Failure { code: CODE_CANNOT_RUN, text })
             }
         }
     }
+}
+
+/// The cpus to which the command is bound.
+fn cpus_of(start: &Start) -> Result<Option<libc::cpu_set_t>, Failure> {
+    if start.cpus.is_empty() {
+        return Ok(None);
+    }
+    vfork::cpu_set(&start.cpus).map(Some).ok_or_else(|| not_bound(start, "a number is too large"))
+}
+
+fn not_bound(start: &Start, reason: &str) -> Failure {
+    let cpus: Vec<String> = start.cpus.iter().map(ToString::to_string).collect();
+    let text = format!("it cannot be pinned to the cpus {}: {reason}", cpus.join(","));
+    Failure { code: CODE_CANNOT_RUN, text }
 }
 
 fn open_input(path: &[u8]) -> Result<File, Failure> {

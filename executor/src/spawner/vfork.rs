@@ -70,6 +70,8 @@ pub(super) struct Wanted<'a> {
     /// Further descriptors, each with its number in the program. Their numbers here are above all
     /// of those.
     pub(super) others: &'a [(OwnedFd, c_int)],
+    /// The program runs on these cpus alone, and does not start if it may not have them all.
+    pub(super) cpus: Option<libc::cpu_set_t>,
 }
 
 /// The step that failed.
@@ -78,7 +80,21 @@ pub(super) enum Error {
     /// No process could be created.
     Process(io::Error),
     Directory(io::Error),
+    Cpus(io::Error),
     Program(io::Error),
+}
+
+/// A set of cpus by their numbers; `None`: a number is beyond those that the kernel's set has here.
+pub(super) fn cpu_set(cpus: &[u32]) -> Option<libc::cpu_set_t> {
+    // SAFETY: the set is plain data, valid when zeroed, and each number is checked before its use.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        for &cpu in cpus {
+            let cpu = usize::try_from(cpu).ok().filter(|cpu| *cpu < libc::CPU_SETSIZE as usize)?;
+            libc::CPU_SET(cpu, &mut set);
+        }
+        Some(set)
+    }
 }
 
 /// The data that parent and child share.
@@ -86,6 +102,7 @@ struct StartExchange<'a> {
     wanted: &'a Wanted<'a>,
     /// Set by the child before it exits without a program: the error of each step.
     directory_errno: AtomicI32,
+    cpus_errno: AtomicI32,
     program_errno: AtomicI32,
 }
 
@@ -103,6 +120,7 @@ pub(super) fn start(stack: &mut Stack, wanted: &Wanted<'_>) -> Result<(Pid, Owne
     let mut meeting = StartExchange {
         wanted,
         directory_errno: AtomicI32::new(0),
+        cpus_errno: AtomicI32::new(0),
         program_errno: AtomicI32::new(0),
     };
     let mut exit: c_int = -1;
@@ -125,11 +143,11 @@ pub(super) fn start(stack: &mut Stack, wanted: &Wanted<'_>) -> Result<(Pid, Owne
         0 => None,
         errno => Some(io::Error::from_raw_os_error(errno)),
     };
-    let error = match (error(&meeting.directory_errno), error(&meeting.program_errno)) {
-        (None, None) => return Ok((number, exit)),
-        (Some(error), _) => Error::Directory(error),
-        (_, Some(error)) => Error::Program(error),
-    };
+    let StartExchange { directory_errno, cpus_errno, program_errno, .. } = &meeting;
+    let failed = error(directory_errno).map(Error::Directory);
+    let failed = failed.or_else(|| error(cpus_errno).map(Error::Cpus));
+    let failed = failed.or_else(|| error(program_errno).map(Error::Program));
+    let Some(error) = failed else { return Ok((number, exit)) };
     let _ = waitid(WaitId::PidFd(exit.as_fd()), WaitIdOptions::EXITED);
     Err(error)
 }
@@ -153,6 +171,15 @@ extern "C" fn child(meeting: *mut c_void) -> c_int {
             meeting.directory_errno.store(*libc::__errno_location(), Ordering::Relaxed);
             libc::_exit(NOTHING);
         }
+        if let Some(cpus) = &wanted.cpus
+            && !takes_cpus(cpus)
+        {
+            // Without an error of the kernel: some of them were left out.
+            let errno = *libc::__errno_location();
+            let errno = if errno == 0 { libc::EINVAL } else { errno };
+            meeting.cpus_errno.store(errno, Ordering::Relaxed);
+            libc::_exit(NOTHING);
+        }
         for (to, fd) in (0..).zip(&wanted.stdio) {
             // Cannot fail: both are open, or may be. The copy stays open in the program.
             libc::dup2(fd.as_raw_fd(), to);
@@ -171,6 +198,23 @@ extern "C" fn child(meeting: *mut c_void) -> c_int {
         libc::execve(wanted.program.as_ptr(), argv.as_ptr(), environment.as_ptr());
         meeting.program_errno.store(*libc::__errno_location(), Ordering::Relaxed);
         libc::_exit(NOTHING)
+    }
+}
+
+/// Binds the caller to these cpus. False: it may not have all of them; `errno` is 0, or the reason.
+///
+/// # Safety
+/// As for [`child`], only system calls are made.
+unsafe fn takes_cpus(cpus: &libc::cpu_set_t) -> bool {
+    // SAFETY: the kernel reads and writes sets of the given size. The set `got` is plain data,
+    // valid when zeroed. `errno` is the caller's own.
+    unsafe {
+        let size = size_of::<libc::cpu_set_t>();
+        let mut got: libc::cpu_set_t = std::mem::zeroed();
+        *libc::__errno_location() = 0;
+        libc::sched_setaffinity(0, size, cpus) == 0
+            && libc::sched_getaffinity(0, size, &raw mut got) == 0
+            && libc::CPU_EQUAL(cpus, &got)
     }
 }
 
@@ -257,6 +301,7 @@ mod tests {
             directory,
             stdio,
             others: &[],
+            cpus: None,
         };
         let started = start(stack, &wanted);
         drop(writer);

@@ -75,6 +75,9 @@ pub(crate) struct Start {
     /// How long before its time limit.
     #[prost(uint64, tag = "24")]
     pub(crate) notice_before_ns: u64,
+    /// The command runs on these cpus alone. None: on those of the node.
+    #[prost(uint32, repeated, tag = "25")]
+    pub(crate) cpus: Vec<u32>,
 }
 
 /// Spawner to node; one field is set, or none as a sign of life.

@@ -8,6 +8,7 @@ mod common;
 mod death;
 mod files;
 mod nested;
+mod pins;
 
 use std::os::unix::fs::FileTypeExt;
 

@@ -1,7 +1,7 @@
 //! Claims by example.
 
 use super::{claim, indices, pools, request};
-use crate::{Amount, Claim, Name, Pools};
+use crate::{Amount, Claim, Name, Offer, Pool, Pools};
 
 fn cpus(pools: &mut Pools, text: &str) -> String {
     match claim(pools, text) {
@@ -177,4 +177,21 @@ fn many_groups_are_chosen_without_comparing_all_sets() {
     let more = claim(&mut node, "cpus=20 scatter,gpus=1.5").unwrap();
     node.free(more);
     assert_eq!(node, before);
+}
+
+#[test]
+fn a_node_with_fewer_slots_keeps_the_names_of_its_first_cpus() {
+    let names = |offer: &Offer| {
+        let pools = Pools::new(offer.clone());
+        let all = offer.pool(&Name::cpus()).and_then(Pool::amount).map_or(0, Amount::whole_part);
+        (0..all as u16)
+            .flat_map(|at| pools.indices(&Claim::Cpu(at), &Name::cpus()).pop())
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let groups = vec![vec!["4".to_owned(), "6".to_owned()], vec!["5".to_owned(), "7".to_owned()]];
+    let offer = Offer::new(vec![Pool::indexed(Name::cpus(), groups).unwrap()], vec![]).unwrap();
+    assert_eq!(names(&offer.with_cpus(3).unwrap()), ["4", "6", "5"]);
+    assert_eq!(names(&offer.with_cpus(5).unwrap()), ["0", "1", "2", "3", "4"]);
+    assert_eq!(offer.with_cpus(4), None);
 }

@@ -103,3 +103,37 @@ fn memory_is_kept() {
     assert!(failed.stderr.contains("MiB of 32 MiB asked"), "{}", failed.stderr);
     instance.down();
 }
+
+/// Each way to start commands binds them to the cpus that they were given.
+#[test]
+fn pinned_commands_run_on_their_own_cpus() {
+    let instance = Instance::up_with_flags(1, &["--slots", "1"]);
+    let sandbox = instance.sandbox();
+    let script = "sed -n 's/^Cpus_allowed_list:\\t//p' /proc/self/status; \
+                  echo $STARLING_CPUS_LIST $STARLING_PIN";
+    let is_bound = |printed: &str| {
+        let mut lines = printed.lines();
+        let (allowed, given) = (lines.next().unwrap_or_default(), lines.next());
+        !allowed.is_empty() && given == Some(format!("{allowed} taskset").as_str())
+    };
+    let to = |name: &str| format!("{{ {script}; }} > {}", sandbox.path(name).display());
+    run(&instance, &["--pin", "taskset"], &to("submitted")).ok();
+    assert!(is_bound(&text(sandbox, "submitted")), "{}", text(sandbox, "submitted"));
+    let file = sandbox.path("w.toml");
+    let task = "[[task]]\nname = \"a\"\npin = \"taskset\"\ncommand = [\"sh\", \"-c\", '''";
+    fs::write(&file, format!("{task}{}''']\n", to("filed"))).unwrap();
+    let file = file.display().to_string();
+    instance.starling(&["submit", "--wait", "--timeout", "60s", "--file", &file]).ok();
+    assert!(is_bound(&text(sandbox, "filed")), "{}", text(sandbox, "filed"));
+    run(&instance, &["--pin", "numa"], "true").expect_code(2);
+    instance.down();
+}
+
+#[test]
+fn a_node_with_more_slots_than_cpus_pins_nothing() {
+    let instance = Instance::up_with_flags(1, &["--slots", "900"]);
+    let refused = run(&instance, &["--pin", "omp"], "true").expect_code(1);
+    assert!(refused.stderr.contains("the node has 900 slots, and knows"), "{}", refused.stderr);
+    run(&instance, &[], "true").ok();
+    instance.down();
+}

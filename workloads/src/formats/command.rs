@@ -13,6 +13,7 @@ use crate::formats::toml_file::{Fault, Located};
 use crate::graph::Graph;
 use crate::graph::needs::Needs;
 use crate::graph::notice::Notice;
+use crate::graph::pin::Pin;
 
 /// The place where requests are described.
 const NEEDS_HINT: &str = "docs/resources.md describes requests";
@@ -53,6 +54,8 @@ pub struct CommandOptions {
     pub time_limit_ns: u64,
     /// The signal that the command gets before an end.
     pub notice: Option<Notice>,
+    /// `None`: the command is not bound to its cpus.
+    pub pin: Option<Pin>,
     /// Default: the program's name.
     pub name: Option<String>,
     pub cwd: Option<String>,
@@ -250,6 +253,7 @@ fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<Task
     table.retries = options.retries;
     table.crash_limit = options.crash_limit;
     (table.time_limit_ns, table.notice) = (options.time_limit_ns, options.notice);
+    table.pin = options.pin;
     table.cwd.clone_from(&options.cwd);
     table.env.clone_from(&options.env);
     table.stdin = options.stdin.clone().map(Located::nowhere);

@@ -8,6 +8,7 @@ pub(crate) mod job_options;
 pub(crate) mod layout;
 pub(crate) mod needs;
 pub(crate) mod notice;
+pub(crate) mod pin;
 pub mod quantity;
 mod urgency;
 

@@ -93,6 +93,10 @@ pub(crate) struct SubmitArgs {
     /// its node is drained, such as USR1@60s or TERM; once in each attempt [default: none]
     #[arg(long, value_name = "S@TIME", conflicts_with_all = ["file", "function"])]
     signal: Option<workloads::Notice>,
+    /// The command is bound to the cpus that it gets: taskset by its affinity, omp by the places of
+    /// OpenMP [default: to none]
+    #[arg(long, value_name = "HOW", conflicts_with_all = ["file", "function"])]
+    pin: Option<workloads::Pin>,
     /// Cancel the job when more than N tasks have failed [default: never]
     #[arg(long, value_name = "N")]
     max_fails: Option<u64>,
@@ -323,6 +327,7 @@ fn graph(context: &Context, args: &SubmitArgs, array: Option<&str>) -> Result<Gr
         retries: args.retries,
         time_limit_ns: args.time_limit.map_or(0, |limit| limit.0.as_nanos() as u64),
         notice: args.signal,
+        pin: args.pin,
         ..workloads::CommandOptions::default()
     };
     Ok(Graph::command(args.command.clone(), &options)?)

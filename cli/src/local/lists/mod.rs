@@ -69,6 +69,10 @@ pub(crate) struct ListArgs {
     /// [default: none]
     #[arg(long, value_name = "S@TIME")]
     signal: Option<workloads::Notice>,
+    /// Each command is bound to the cpus that it gets: taskset by its affinity, omp by the places
+    /// of OpenMP [default: to none]
+    #[arg(long, value_name = "HOW")]
+    pin: Option<workloads::Pin>,
     #[command(flatten)]
     needs: TaskNeedsArgs,
     /// Nodes that each command holds at once, whole ones without other needs; --nodes is the size
@@ -92,6 +96,7 @@ impl ListArgs {
             ("--keep-order", self.keep_order),
             ("--retries", self.retries > 0),
             ("--signal", self.signal.is_some()),
+            ("--pin", self.pin.is_some()),
             ("--task-nodes", self.task_nodes.is_some()),
             ("--dry-run", self.dry_run),
         ];
@@ -200,6 +205,7 @@ fn spec_of(program: &str, args: &ListArgs) -> Result<wire::Spec, Failure> {
         submit_dir: here,
         retries: args.retries,
         notice: args.signal,
+        pin: args.pin,
         nodes: args.task_nodes.unwrap_or(0),
         needs: args.needs.needs(),
         priority: args.needs.priority(),

@@ -47,6 +47,7 @@ const FORMS: &[(&str, &str)] = &[
     ("crash_limit", "write crash_limit = 5, \"never-restart\" or \"unlimited\""),
     ("time_limit", "write time_limit = \"60s\""),
     ("signal", "write signal = \"USR1@60s\""),
+    ("pin", "write pin = \"taskset\" or \"omp\""),
     ("data_load", "write data_load = \"clocked\" or \"unclocked\""),
     ("file", "write file = \"name.txt\""),
     ("as", "write as = \"name.txt\""),

@@ -16,6 +16,7 @@ use super::{Fault, Located};
 use crate::graph::crash_limit::CrashLimit;
 use crate::graph::needs::{Needs, Requested};
 use crate::graph::notice::Notice;
+use crate::graph::pin::Pin;
 use crate::graph::quantity::{parse_duration_ns, parse_size_bytes};
 
 /// A task, or an array of tasks with texts that contain `{i}`.
@@ -49,6 +50,8 @@ pub(crate) struct TaskTable {
     pub(crate) time_limit_ns: u64,
     /// Of a command.
     pub(crate) notice: Option<Notice>,
+    /// Of a command.
+    pub(crate) pin: Option<Pin>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -112,6 +115,7 @@ impl TaskTable {
             crash_limit: 0,
             time_limit_ns: 0,
             notice: None,
+            pin: None,
         }
     }
 
@@ -179,6 +183,7 @@ impl TaskTable {
             crash_limit: raw.crash_limit.map_or(0, |CrashLimit(limit)| limit),
             time_limit_ns: parse(raw.time_limit, parse_duration_ns)?,
             notice: raw.signal,
+            pin: raw.pin,
             ..Self::bare(&name.value, Body::Noop)
         };
         table.name = name;
@@ -259,6 +264,7 @@ impl TaskTable {
             }
         }
         self.check_notice(&told)?;
+        self.check_pin(&told)?;
         self.check_placeholders(&told)
     }
 
@@ -295,6 +301,15 @@ impl TaskTable {
                 let hint = "write a shorter time after the @, or a longer time limit";
                 refused("the signal would come when the command starts", hint)
             }
+            false => Ok(()),
+        }
+    }
+
+    /// Only a command is a process of its own.
+    fn check_pin(&self, told: &str) -> Result<(), Fault> {
+        match self.pin.is_some() && !matches!(self.body, Body::Command(_)) {
+            true => Err(Fault::task(self.name.at, told, "only a command is pinned to its cpus")
+                .with_hint("leave out the pin, or write a command")),
             false => Ok(()),
         }
     }

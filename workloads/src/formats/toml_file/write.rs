@@ -9,6 +9,7 @@ use crate::graph::crash_limit::CrashLimit;
 use crate::graph::job_options::JobOptions;
 use crate::graph::needs::Requested;
 use crate::graph::notice::Notice;
+use crate::graph::pin::Pin;
 use crate::graph::quantity::format_duration_ns;
 use crate::graph::{Graph, TaskView, expand};
 
@@ -301,9 +302,11 @@ fn needs(text: &mut String, spec: &wire::Spec) {
     if spec.time_limit_ns > 0 {
         line(text, "time_limit", &quote(&format_duration_ns(spec.time_limit_ns)));
     }
-    if let Some(wire::spec::Body::Command(command)) = &spec.body
-        && let Some(notice) = &command.notice
-    {
+    let Some(wire::spec::Body::Command(command)) = &spec.body else { return };
+    if let Some(notice) = &command.notice {
         line(text, "signal", &quote(&Notice::text_of(notice)));
+    }
+    if let Some(word) = Pin::word_of(command.pin()) {
+        line(text, "pin", &quote(word));
     }
 }

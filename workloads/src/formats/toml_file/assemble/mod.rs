@@ -467,6 +467,7 @@ impl<'t> Assembly<'t> {
             stderr: table.stderr.clone(),
             submit_dir: path_text(self.directory),
             notice: table.notice.map(|notice| Box::new(notice.to_wire())),
+            pin: table.pin.map_or(0, |pin| pin.to_wire().into()),
         })
     }
 
