@@ -62,7 +62,7 @@ fn submission(of: &Submission) -> Value {
         of.crash_limit.parse::<u64>().map_or_else(|_| of.crash_limit.as_str().into(), Value::from);
     let limit = of.time_limit_ns;
     json!({
-        "resources": of.ways().iter().map(way).collect::<Vec<_>>(),
+        "resources": of.ways().iter().map(|it| way(it, of.nodes)).collect::<Vec<_>>(),
         "priority": of.priority,
         "program": {
             "args": of.command, "env": env, "cwd": of.cwd,
@@ -75,7 +75,7 @@ fn submission(of: &Submission) -> Value {
     })
 }
 
-fn way(way: &Way) -> Value {
+fn way(way: &Way, nodes: u32) -> Value {
     let amount = |(name, text): &(String, String)| {
         let (amount, policy) = text.split_once(' ').unwrap_or((text, ""));
         let units = amount.parse::<f64>().map(|amount| (amount * PARTS).round() as u64);
@@ -85,11 +85,14 @@ fn way(way: &Way) -> Value {
         };
         json!({ "resource": name, "request": request })
     };
+    let is_default =
+        |(name, text): &&(String, String)| nodes > 0 && name == "cpus" && text == "all";
+    let amounts = way.amounts.iter().filter(|it| !is_default(it)).map(amount).collect::<Vec<_>>();
     json!({
-        "n_nodes": 0,
+        "n_nodes": nodes,
         "min_time": way.time_request_ns as f64 / 1e9,
         "weight": way.weight.unwrap_or(1.0),
-        "resources": way.amounts.iter().map(amount).collect::<Vec<_>>(),
+        "resources": amounts,
     })
 }
 
@@ -130,7 +133,8 @@ mod tests {
     fn amounts_have_policies_and_parts() {
         let amounts = [("a", "2 compact"), ("b", "0.5 tight!"), ("c", "all")];
         let amounts = amounts.map(|(name, text)| (name.to_owned(), text.to_owned())).to_vec();
-        let value = way(&Way { amounts, time_request_ns: 1_500_000_000, ..Way::default() });
+        let of = Way { amounts, time_request_ns: 1_500_000_000, ..Way::default() };
+        let value = way(&of, 0);
         assert_eq!(value["resources"][0]["request"], json!({ "Compact": 20_000 }));
         assert_eq!(value["resources"][1]["request"], json!({ "ForceTight": 5000 }));
         assert_eq!(value["resources"][2]["request"], json!("All"));

@@ -281,7 +281,7 @@ fn ask<T>(question: impl AsyncFnOnce(Client) -> Result<T, ClientError>) -> Resul
 }
 
 /// Sets the variables of a task on several workers, writes the files with their names, and keeps
-/// the names for lists of tasks. Without an answer of the cluster the files have the names of hosts.
+/// the names for lists of tasks. Without an answer of the cluster there is only the file of hosts.
 fn name_workers(command: &mut Command, names: &Names<'_>) {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     command.env("HQ_NUM_NODES", variable("STARLING_NODES"));

@@ -215,8 +215,8 @@ impl Offer {
     }
 
     /// The same offer with this number of cpus; `None` if it has them already, or if they are more
-    /// than [`CPUS_MAX`]. Of more cpus the first ones are kept; fewer ones are numbered from 0. Their
-    /// groups are lost, and couplings with them.
+    /// than [`CPUS_MAX`]. If it has more, the first ones stay; if it has fewer, all are numbered
+    /// from 0. The groups of cpus are lost, and couplings with them.
     #[must_use]
     pub fn with_cpus(&self, cpus: u32) -> Option<Self> {
         let own = self.pool(&Name::cpus()).and_then(Pool::amount);

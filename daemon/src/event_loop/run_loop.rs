@@ -45,7 +45,6 @@ use crate::store::{RocksStore, StoreError};
 const INPUTS_DEFERRED_MAX: usize = 4 * limits::STEP_INPUTS_MAX;
 /// The minimum pause between two syncs of the log while no message of the node waits for one.
 const SYNC_GAP_IDLE: Span = Span::from_millis(20);
-
 /// The interval at which an ending node checks whether its commands have ended.
 const FAREWELL_LOOKS: Duration = Duration::from_millis(5);
 

@@ -51,7 +51,7 @@ pub const FRAME_BYTES_MAX: usize = 16 << 20;
 pub const PIECE_BYTES: usize = 1 << 20;
 /// A packet accepts no further message once it has this many bytes.
 pub const PACKET_BYTES_MAX: usize = 2 << 20;
-/// The maximum size of a message between nodes. Messages larger than a packet are sent in fragments.
+/// The maximum size of a message between nodes. Those larger than a packet are sent in fragments.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 /// A command fails after this number of crashes. From `CRASHES_ALONE_MIN` crashes on, no other task
 /// runs beside it.
