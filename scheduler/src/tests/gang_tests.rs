@@ -152,11 +152,20 @@ fn a_gang_that_lacks_nodes_names_those_that_are_down() {
     assert!(with(|it| it.paused = true).is_some_and(|it| it.contains("1 of the 4 nodes that fit")));
 }
 
-/// The nodes 0 and 2 are one group, and 1, 3 and 4 another one.
+/// The nodes 0 and 2 are one group, and 1, 3 and 4 another one, or have none.
 #[test]
 fn a_gang_is_of_one_group() {
+    let lack = "it needs 4 nodes of one group at once, and 3 of the 5 nodes of the cluster fit in \
+                the largest group, b: it waits for more to join";
+    check_groups("group:b", lack);
+    let lack = "it needs 4 nodes of one group at once, and 3 of the 5 nodes of the cluster fit \
+                and have no group: it waits for more to join";
+    check_groups("fast", lack);
+}
+
+fn check_groups(other: &str, lack: &str) {
     let member = |node: u32| {
-        let group = if node == 0 || node == 2 { "group:a" } else { "group:b" };
+        let group = if node == 0 || node == 2 { "group:a" } else { other };
         let label = resources::Name::label(group).expect("it is a label");
         let cpu = resources::parse_pool("cpus=1").expect("it is a pool");
         let offer = resources::Offer::new(vec![cpu, resources::Pool::label(label)], Vec::new());
@@ -180,7 +189,5 @@ fn a_gang_is_of_one_group() {
     assert!(!node.lacks_nodes_for(&work));
     let (node, work) = node_of(2, 4);
     assert!(node.lacks_nodes_for(&work));
-    let lack = "it needs 4 nodes of one group at once, and 3 of the 5 nodes of the cluster fit in \
-                the largest group, b: it waits for more to join";
     assert_eq!(node.explain_lack(&work).as_deref(), Some(lack));
 }

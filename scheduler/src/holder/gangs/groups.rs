@@ -12,7 +12,7 @@ use crate::{Mutant, Scheduler};
 type Groups<'a> = BTreeMap<Option<&'a str>, Vec<NodeId>>;
 
 impl Scheduler {
-    fn group_of(&self, node: NodeId) -> Option<&str> {
+    pub(super) fn group_of(&self, node: NodeId) -> Option<&str> {
         if self.options.mutant == Some(Mutant::GangAcrossGroups) {
             return None;
         }

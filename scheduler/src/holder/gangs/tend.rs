@@ -413,9 +413,13 @@ impl Scheduler {
         let homes = self.routing.homes();
         let all = homes.not_removed().count();
         let (group, fitting) = self.fitting_group(work);
-        let (at_once, in_group) = match group {
-            Some(group) => ("of one group at once", format!(" in the largest group, {group}")),
-            None => ("at once", String::new()),
+        let has_groups = homes.not_removed().any(|node| self.group_of(node).is_some());
+        let (at_once, in_group) = match (has_groups, group) {
+            (false, _) => ("at once", String::new()),
+            (true, None) => ("of one group at once", " and have no group".to_owned()),
+            (true, Some(group)) => {
+                ("of one group at once", format!(" in the largest group, {group}"))
+            }
         };
         let (nodes, fit) = (work.spec.nodes as usize, fitting.len());
         let of = |is: &dyn Fn(NodeId) -> bool| -> Vec<NodeId> {
