@@ -13,6 +13,7 @@ use crate::faults::kinds::after_jobs::Afters;
 use crate::faults::kinds::gangs;
 use crate::faults::kinds::node_offers;
 use crate::faults::kinds::notices;
+use crate::faults::kinds::silence;
 use crate::faults::kinds::spawning::{self, late};
 use crate::faults::kinds::throttles::{self, Limits};
 use crate::faults::network::NetworkOptions;
@@ -221,6 +222,7 @@ impl Plan {
         }
         forget_some(seed, &mut world, &mut jobs);
         open_some(&mut SimRng::new(seed ^ OPEN_STREAM), &world, &mut jobs);
+        silence::draw(&world, jobs.iter_mut().map(|(_, _, plan)| plan));
         if !faultless {
             wear(&mut nasty, &mut world);
         }
@@ -421,7 +423,7 @@ fn open_some(dice: &mut SimRng, world: &WorldOptions, jobs: &mut [(Work, Homes, 
         {
             draft.tasks.iter_mut().for_each(|task| task.upload = false);
             (plan.cancels_early_permille, plan.retries) = (0, 0);
-            plan.open = Some(OpenPlan { pace, releases_permille });
+            plan.open = Some(OpenPlan { pace, releases_permille, silence: None });
         }
     }
 }
