@@ -106,7 +106,7 @@ pub use info::{
 };
 pub use instance::{AddressFile, ClusterFile, Instance, host_name};
 pub use kv::{Cas, KeyWatch, Kv, KvKind, KvNumber, KvOp, KvResult, KvStatus, Value};
-pub use open::{NewTask, OpenJob, OpenOptions, Parent};
+pub use open::{NewTask, OpenJob, OpenOptions, Parent, Silence, SilenceAction};
 pub use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, PartitionId, TaskId};
 pub use security::{Bundle, Dialer, Keyring, Role};
 pub use submit::{AfterJob, JobHandle, JobSettings, Submit, SubmitOptions, now_ns};

@@ -315,6 +315,7 @@ async fn an_observer_may_not_change_open_jobs() {
     let all = [
         (What::Reserve(wire::ReserveIds::default()), true),
         (What::Close(wire::CloseJob::default()), true),
+        (What::Sign(wire::LifeSign::default()), true),
         (What::Release(wire::ReleaseOutputs::default()), true),
         (What::CountOpen(wire::CountOpen::default()), false),
     ];

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use client::{
-    Client, ClientError, JobSettings, OpenJob, OpenOptions, StreamFilter, StreamPiece, TaskInfo,
-    TaskPhase,
+    Client, ClientError, JobSettings, OpenJob, OpenOptions, Silence, SilenceAction, StreamFilter,
+    StreamPiece, TaskInfo, TaskPhase,
 };
 use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId, wire};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList};
 use tokio::runtime::{Handle, Runtime};
@@ -20,6 +21,8 @@ use crate::job::Job;
 
 /// The time that nodes have to report their state.
 const NODES_TIMEOUT: Duration = Duration::from_secs(2);
+/// The job of a silent client is closed after this time.
+const HELD_AFTER_SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Connects to the instance in a directory.
 #[pyfunction]
@@ -106,17 +109,27 @@ impl Core {
     }
 
     /// Opens a job. `on_ends` receives lists of (local, attempt, verdict, error, size, node,
-    /// inline), `on_lost` the reason if no more ends can come.
+    /// inline), `on_lost` the reason if no more ends can come. A client that is silent for
+    /// `silent_after_s` has its job cancelled, or closed after a day.
     fn open_job(
         &self,
         py: Python<'_>,
         name: String,
         on_ends: Py<PyAny>,
         on_lost: Py<PyAny>,
+        silent_after_s: f64,
+        cancels: bool,
     ) -> PyResult<Job> {
+        let after = Duration::try_from_secs_f64(silent_after_s)
+            .map_err(|error| PyValueError::new_err(format!("silent_after: {error}")))?;
+        let action = match cancels {
+            true => SilenceAction::Cancel,
+            false => SilenceAction::CloseAfter(HELD_AFTER_SILENCE),
+        };
+        let silence = Some(Silence { after, action });
         // The values of calls are bytes that nodes send each other.
         let settings = JobSettings { real_data: true, ..JobSettings::default() };
-        let options = OpenOptions { name, settings, ..OpenOptions::default() };
+        let options = OpenOptions { name, settings, silence, ..OpenOptions::default() };
         let job = self.shared.wait(py, self.shared.client.open_job(options))?;
         self.follow(job.id(), Some(job), on_ends, on_lost)
     }
@@ -129,7 +142,7 @@ impl Core {
         on_ends: Py<PyAny>,
         on_lost: Py<PyAny>,
     ) -> PyResult<Job> {
-        let job = self.shared.wait(py, self.shared.client.join_job(JobId(job)))?;
+        let job = self.shared.wait(py, self.shared.client.attach_job(JobId(job)))?;
         self.follow(job.id(), Some(job), on_ends, on_lost)
     }
 
@@ -142,7 +155,7 @@ impl Core {
         on_lost: Py<PyAny>,
     ) -> PyResult<Job> {
         let joined = async {
-            match self.shared.client.join_job(JobId(job)).await {
+            match self.shared.client.attach_job(JobId(job)).await {
                 Ok(job) => Ok(Some(job)),
                 Err(refused @ ClientError::Refused(_)) => {
                     let state = self.shared.client.raw().job(JobId(job)).await?;

@@ -155,6 +155,14 @@ impl Job {
         Ok(())
     }
 
+    /// The job stays open without a client, after all calls are stored.
+    fn detach(&self, py: Python<'_>) -> PyResult<()> {
+        match &self.job {
+            Some(job) => self.shared.wait(py, job.detach()),
+            None => Ok(()),
+        }
+    }
+
     /// No more calls are added.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match &self.job {

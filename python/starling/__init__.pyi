@@ -4,8 +4,8 @@ import concurrent.futures
 import os
 import pickle
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any, Generic, NamedTuple, ParamSpec, Self, SupportsIndex, TextIO, TypeVar, overload
-from typing import type_check_only
+from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Self, SupportsIndex, TextIO
+from typing import TypeVar, overload, type_check_only
 
 __all__ = [
     "context",
@@ -171,6 +171,8 @@ class Client(_Submits):
         preload: Iterable[str] = (),
         env: Mapping[str, object] | None = None,
         runtime: Runtime | None = None,
+        on_silence: Literal["close", "cancel"] = "close",
+        silent_after: float = 60.0,
         _core: Any = None,
     ) -> None: ...
     def file(self, path: _Path) -> Future[File]: ...

@@ -12,7 +12,7 @@ from . import _command, _nested, _pickling, _reading, _show, _values
 from ._errors import ClientClosed, ClusterError, StarlingError, TooLarge
 from ._future import End, Future, dispatching
 from ._map import Map
-from ._options import Options
+from ._options import Options, silence
 from ._runtime import Runtime, inherited
 from ._worker.context import applied
 
@@ -32,11 +32,26 @@ class Client:
     """A connection to a cluster, with one open job for its calls.
 
     Without arguments it uses the directory in `STARLING_DIR`, else the default one.
+
+    A client that the cluster does not hear for `silent_after` seconds is silent. Its calls run on,
+    and `attach` continues the job within 24 h; then the job is closed. With
+    `on_silence="cancel"` the job is cancelled at once.
     """
 
     def __init__(
-        self, dir=None, *, name=None, python=None, preload=(), env=None, runtime=None, _core=None
+        self,
+        dir=None,
+        *,
+        name=None,
+        python=None,
+        preload=(),
+        env=None,
+        runtime=None,
+        on_silence="close",
+        silent_after=60.0,
+        _core=None,
     ):
+        self._silence = silence(on_silence, silent_after)
         self._core = _core or _connect(dir)
         self._dir = dir
         self._name = name or os.path.basename(sys.argv[0] or "") or "python"
@@ -204,7 +219,9 @@ class Client:
                 if self._closed:
                     raise ClientClosed("the client is closed")
                 if self._job is None:
-                    self._job = self._core.open_job(self._name, self._ended, self._lost_of(0))
+                    self._job = self._core.open_job(
+                        self._name, self._ended, self._lost_of(0), *self._silence
+                    )
                     self._number = self._job.id
         self._job.room()
         return self._job
@@ -404,6 +421,7 @@ class Client:
             job.flush()
             if released:
                 job.release(released)
+            job.detach()
         finally:
             try:
                 self._core.close()

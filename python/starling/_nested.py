@@ -102,7 +102,8 @@ class Core:
     def nodes(self):
         return self.ask("nodes")[0]["nodes"]
 
-    def open_job(self, name, on_ends, on_lost):
+    def open_job(self, name, on_ends, on_lost, silent_after, cancels):
+        # The job ends with the call, so no silence of its client matters.
         if self.lost is not None:
             raise ClusterError(self.lost)
         client = on_ends.__self__

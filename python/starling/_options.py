@@ -100,3 +100,16 @@ class Options:
             "priority": self.priority,
             "replicas": self.copies if self.copies > 1 else 0,
         }
+
+
+def silence(on_silence, silent_after):
+    """The seconds until a client counts as silent, and whether its job is cancelled then."""
+    if on_silence not in ("close", "cancel"):
+        raise ValueError("on_silence is %r, and can be 'close' or 'cancel'" % (on_silence,))
+    try:
+        seconds = float(silent_after)
+    except (TypeError, ValueError):
+        raise TypeError("silent_after is a number of seconds, not %r" % (silent_after,)) from None
+    if not 1 <= seconds <= 1e9:
+        raise ValueError("silent_after is %s s, and can be 1 s to 1e9 s" % silent_after)
+    return seconds, on_silence == "cancel"

@@ -35,6 +35,7 @@ class Core:
         self.lost_again = 0
         self.jobs = []
         self.released = []
+        self.detached = []
         self.is_inline = is_inline
         self.workers = workers
         self.is_closed = False
@@ -42,7 +43,8 @@ class Core:
     def nodes(self):
         return [{"id": 0, "state": "up", "slots": self.workers}]
 
-    def open_job(self, name, on_ends, on_lost):
+    def open_job(self, name, on_ends, on_lost, silent_after, cancels):
+        self.silence = (silent_after, cancels)
         job = Job(self, len(self.jobs) + 1, on_ends)
         self.jobs.append(job)
         return job
@@ -151,6 +153,9 @@ class Job:
 
     def flush(self):
         self.unstored.clear()
+
+    def detach(self):
+        self.core.detached.append(self.id)
 
     def known(self, local):
         if local in self.unstored:

@@ -49,7 +49,7 @@ class Closing(unittest.TestCase):
             slow.result(1)
         with self.assertRaises(starling.ClientClosed):
             first.submit(add, 1)
-        self.assertEqual(core.released, [])
+        self.assertEqual((core.released, core.detached), ([], [1]))
         second = starling.Client(name="test", _core=core)
         second._attach(job)
         self.addCleanup(second.close)
@@ -119,6 +119,26 @@ class Closing(unittest.TestCase):
             with self.assertRaises(starling.ClientClosed):
                 here.submit(add, 1)
             self.assertEqual(here._job.next, 1)
+
+    def test_what_a_silence_does_is_chosen_by_the_client(self):
+        for options, expected in (
+            ({}, (60.0, False)),
+            ({"on_silence": "close", "silent_after": 5}, (5.0, False)),
+            ({"on_silence": "cancel"}, (60.0, True)),
+        ):
+            core = Core()
+            here = starling.Client(_core=core, **options)
+            self.addCleanup(here.close)
+            self.assertEqual(here.submit(add, 1).result(10), 2)
+            self.assertEqual(core.silence, expected)
+        for wrong, error in (
+            ({"on_silence": "kill"}, ValueError),
+            ({"silent_after": 0}, ValueError),
+            ({"silent_after": float("nan")}, ValueError),
+            ({"silent_after": "soon"}, TypeError),
+        ):
+            with self.assertRaises(error, msg=wrong):
+                starling.Client(_core=Core(), **wrong)
 
     def test_detach_releases_what_is_not_in_use(self):
         here = client()

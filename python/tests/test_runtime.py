@@ -22,8 +22,8 @@ class SeesRuntimes(Core):
         super().__init__()
         self.runtimes = []
 
-    def open_job(self, name, on_ends, on_lost):
-        job = super().open_job(name, on_ends, on_lost)
+    def open_job(self, *args):
+        job = super().open_job(*args)
         make = job.spec
 
         def spec(options, runtime, *rest):

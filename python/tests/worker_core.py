@@ -14,7 +14,7 @@ from . import fake_core, node
 
 
 class Core(fake_core.Core):
-    def open_job(self, name, on_ends, on_lost):
+    def open_job(self, name, on_ends, on_lost, silent_after, cancels):
         job = Job(self, len(self.jobs) + 1, on_ends)
         self.jobs.append(job)
         return job

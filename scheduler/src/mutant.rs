@@ -139,6 +139,14 @@ proto::mutants! {
         ReleaseBeforeReaderCounted "release-before-reader-counted",
     }
 
+    /// Mutants of silent clients.
+    OF_SILENCE by Simulator {
+        /// The home of an open job takes no notice of life signs.
+        LifeSignsUnheard "life-signs-unheard",
+        /// Silence ends an open job that its client has detached.
+        SilenceEndsDetached "silence-ends-detached",
+    }
+
     /// Mutants of homes that move, found by `tests/takeover/` of this crate.
     OF_TAKE_OVER by TakeOverTests {
         /// A home that took a partition over derives its numbers from its own incarnation.

@@ -406,6 +406,7 @@ impl Scheduler {
         self.reconcile(now, out);
         self.ask_for_ends_of_awaited(now, out);
         self.home.jobs.check_stalls(now, self.routing.homes(), out);
+        self.home.jobs.tend_silent(now, self.routing.homes(), out);
         self.home.jobs.tend_collections(now, self.routing.homes(), out);
         self.home.jobs.retain(now, &self.options.tuning, self.routing.homes(), out);
         self.home.jobs.go_on_forgetting_again(now, self.routing.homes(), out);
@@ -441,6 +442,7 @@ impl Scheduler {
             self.home.ledger.next_release(),
             self.home.deadline(),
             self.home.jobs.next_stall_check(),
+            self.home.jobs.next_silence(),
             self.home.jobs.next_ask_for_ends(now),
             self.home.jobs.next_collection(),
             self.home.jobs.next_retention(),

@@ -216,11 +216,26 @@ fn open_line(state: &JobState) -> Option<String> {
     let is_over = state.ended_ns != 0;
     match state.openness() {
         Openness::Open if !is_over => {
-            Some(format!("yes: tasks can be added; {held} of outputs are held"))
+            let more = silence_text(state).map_or_else(String::new, |text| format!("; {text}"));
+            Some(format!("yes: tasks can be added; {held} of outputs are held{more}"))
         }
         Openness::Closing if !is_over => Some("no: closed, its tasks still run".to_owned()),
         _ => None,
     }
+}
+
+/// About the silent client of an open job.
+pub(crate) fn silence_text(state: &JobState) -> Option<String> {
+    let ago = |since_ns: u64| now_ns().saturating_sub(since_ns);
+    let text =
+        |ns: u64| workloads::quantity::format_duration_ns(ns / 1_000_000_000 * 1_000_000_000);
+    let close_ns = state.settings.as_ref().and_then(|it| it.silence).map_or(0, |it| it.close_ns);
+    let is_silent = state.silent_ns != 0 && state.ended_ns == 0;
+    is_silent.then(|| {
+        let silent_ns = ago(state.silent_ns);
+        let left = text(close_ns.saturating_sub(silent_ns));
+        format!("its client is silent, and it closes in {left} unless one attaches")
+    })
 }
 
 /// The number of the round, and the user that opened it.

@@ -72,6 +72,9 @@ struct ReportWithFailures<'r> {
     open: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     held_bytes: Option<u64>,
+    /// Since when its client sends no life signs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    silent_since_s: Option<f64>,
     /// Of a job with events between its tasks: those that came to mailboxes, and those that came to
     /// a done task.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,6 +117,7 @@ pub(crate) fn json(
         results_dir,
         open,
         held_bytes,
+        silent_since_s: (state.silent_ns != 0).then(|| state.silent_ns as f64 / 1e9),
         events: has_events.then_some(counts.events),
         events_dropped: has_events.then_some(counts.events_dropped),
         variables,

@@ -41,6 +41,31 @@ impl Deadline {
     }
 }
 
+/// Waits for the end of a job, or until no task is open and the client of the job is silent.
+pub(crate) async fn wait_or_silence(
+    context: &Context,
+    client: &Client,
+    job: JobId,
+    deadline: &Deadline,
+) -> Result<JobState, Failure> {
+    let progress = Progress::start(&context.output, client, 0);
+    let end_or_silence = async {
+        let mut watch = client.raw().watch_job(job);
+        let mut last = None;
+        while let Some(state) = watch.next().await? {
+            progress.show(&state);
+            if state.silent_ns != 0 && state.ended_ns == 0 {
+                return client.raw().wait_submitted(job).await.map(Some);
+            }
+            last = Some(state);
+        }
+        Ok(last)
+    };
+    let state = deadline.cut(end_or_silence).await??;
+    progress.end();
+    state.ok_or_else(|| Failure::lost(format!("job {}: its home ended the watch", job.0)))
+}
+
 /// Waits for the end of a job.
 pub(crate) async fn wait(
     context: &Context,

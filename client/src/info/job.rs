@@ -43,6 +43,9 @@ pub struct JobInfo {
     pub stalled: Option<String>,
     /// The jobs that must end before its tasks start.
     pub waits_for: Vec<JobId>,
+    /// Of an open job: since when its client is silent, by the clock of the job's home:
+    /// nanoseconds since the Unix epoch. `None`: it is not silent, or sends no life signs.
+    pub silent_since_ns: Option<u64>,
     /// The reason if all its tasks are skipped because a job has not ended without failures.
     pub skipped_because: Option<String>,
 }
@@ -220,6 +223,7 @@ impl JobInfo {
             lost_why: Some(sum.lost).filter(|why| !why.is_empty()),
             failures: sum.failures.into_iter().map(TaskFailure::of_record).collect(),
             stalled,
+            silent_since_ns: (state.silent_ns > 0).then_some(state.silent_ns),
             waits_for,
             skipped_because,
         }

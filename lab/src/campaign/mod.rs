@@ -290,7 +290,7 @@ async fn all(args: CampaignArgs<'_>, graph: &Graph, seen: &mut Campaign) -> Resu
     let dir = tempfile::Builder::new().prefix("starling-check-").tempdir();
     let mut dir =
         dir.map_err(|error| Failure::refused(format!("no temporary directory: {error}")))?;
-    let ended = all_in(dir.path(), args, graph, seen).await;
+    let ended = Box::pin(all_in(dir.path(), args, graph, seen)).await;
     if ended.is_err() || !seen.is_good() {
         dir.disable_cleanup(true);
         say(&format!("the files of the nodes are kept in {}", dir.path().display()));

@@ -362,8 +362,11 @@ impl Scheduler {
         let job = JobId(request.job);
         let is_home = self.routing.homes().job_home(job) == self.options.me;
         match request.what {
-            Some(What::Reserve(_) | What::Close(_)) if !is_home => Err(wrong_home(u32::MAX)),
-            Some(What::Reserve(ids)) => self.home.jobs.reserve(job.0, ids, out),
+            Some(What::Reserve(_) | What::Close(_) | What::Sign(_)) if !is_home => {
+                Err(wrong_home(u32::MAX))
+            }
+            Some(What::Reserve(ids)) => self.home.jobs.reserve(now, job.0, ids, out),
+            Some(What::Sign(sign)) => self.home.jobs.on_life_sign(now, job, sign, out),
             Some(What::Close(_)) => self.home.jobs.close(now, job.0, self.routing.homes(), out),
             Some(What::Release(release)) => self.release(now, job, &release, out),
             Some(What::CountOpen(query)) => {

@@ -65,7 +65,9 @@ impl Request {
                     vec![PartitionId(*partition)]
                 }
                 Some(What::CountOpen(query)) => vec![PartitionId(query.partition)],
-                Some(What::Reserve(_) | What::Close(_)) | None => of_job(request.job),
+                Some(What::Reserve(_) | What::Close(_) | What::Sign(_)) | None => {
+                    of_job(request.job)
+                }
             },
             Self::WatchEnds(query) => vec![PartitionId(query.partition)],
             Self::Jobs | Self::Tasks(_) | Self::Tune(_) => Vec::new(),

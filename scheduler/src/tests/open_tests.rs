@@ -2,7 +2,7 @@
 
 use proto::wire::message::Body;
 use proto::wire::open_request::What;
-use proto::wire::{ErrorCode, Openness, response};
+use proto::wire::{ErrorCode, JobPhase, Openness, response};
 use proto::{ClientId, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::home::ledger::open::Standing;
@@ -23,13 +23,37 @@ struct Home {
 impl Home {
     /// The home of an open job.
     fn with_job() -> Self {
+        Self::with_settings(wire::JobSettings::default())
+    }
+
+    /// The home of an open job with a client that sends life signs.
+    fn with_silence(silence: wire::Silence) -> Self {
+        Self::with_settings(wire::JobSettings { silence: Some(silence), ..Default::default() })
+    }
+
+    fn with_settings(settings: wire::JobSettings) -> Self {
         let homes = homes(0, vec![member(0)], &[0, 0]);
         let scheduler = scheduler(0, 0, Tuning::default(), homes);
         let mut home = Self { scheduler, out: Out::default() };
-        let openness = Openness::Open as i32;
-        let commit = wire::JobCommit { job: JOB, openness, ..Default::default() };
+        let (openness, settings) = (Openness::Open as i32, Some(settings));
+        let commit = wire::JobCommit { job: JOB, openness, settings, ..Default::default() };
         home.ask(1, Request::Commit(commit)).expect("the job is opened");
         home
+    }
+
+    fn sign_at(&mut self, now: Time, detaches: bool) {
+        self.sign_as(now, wire::LifeSign { attachment: 0, detaches });
+    }
+    fn sign_as(&mut self, now: Time, sign: wire::LifeSign) {
+        let request = wire::OpenRequest { job: JOB, what: Some(What::Sign(sign)) };
+        self.scheduler.on_request(now, CLIENT, 6, Request::Open(request), &mut self.out);
+        self.step(now);
+    }
+
+    /// The state of the job without a step.
+    fn record(&self) -> wire::JobState {
+        let query = wire::JobQuery { job: JOB, ..Default::default() };
+        self.scheduler.home.jobs.state(query).expect("it is homed here").expect("it is known")
     }
 
     fn step(&mut self, now: Time) {
@@ -203,4 +227,46 @@ fn a_job_that_was_submitted_as_a_whole_gives_no_weight() {
     assert_eq!(refusal.code, ErrorCode::Refused as i32);
     assert!(refusal.text.contains("was submitted as a whole"), "{}", refusal.text);
     assert_eq!(refuse(JOB + 2).code, ErrorCode::Unknown as i32);
+}
+
+#[test]
+fn a_silent_client_is_recorded_and_its_job_is_closed_later() {
+    let mut home =
+        Home::with_silence(wire::Silence { after_ns: 60, close_ns: 500, cancels: false });
+    home.step(Time(50));
+    home.sign_at(Time(50), false);
+    home.step(Time(109));
+    assert_eq!(home.record().silent_ns, 0, "the last sign came 59 ns ago");
+    home.step(Time(110));
+    assert_eq!((home.record().silent_ns, home.record().openness()), (110, Openness::Open));
+    home.sign_at(Time(200), false);
+    assert_eq!(home.record().silent_ns, 0, "another client has attached");
+    home.step(Time(260));
+    home.step(Time(759));
+    assert_eq!((home.record().silent_ns, home.record().ended_ns), (260, 0));
+    home.step(Time(760));
+    assert_ne!(home.record().ended_ns, 0, "an open job without tasks ends with its close");
+}
+
+#[test]
+fn silence_cancels_if_the_client_said_so_and_not_after_it_has_detached() {
+    let silence = wire::Silence { after_ns: 60, close_ns: 0, cancels: true };
+    let mut home = Home::with_silence(silence);
+    home.sign_at(Time(10), true);
+    // A sign that was sent before comes late.
+    home.sign_at(Time(11), false);
+    home.step(Time(1_000));
+    assert_eq!((home.record().detached, home.record().ended_ns), (true, 0));
+    assert_eq!(home.scheduler.home.jobs.next_silence(), None);
+    let ids = wire::ReserveIds { tasks: 1, chunks: 1 };
+    let Ok(response::Body::Reserved(range)) = home.open_request(What::Reserve(ids)) else {
+        panic!("the job is open");
+    };
+    assert_eq!((range.attachment, range.silence_ns), (1, 60));
+    let sign = wire::LifeSign { attachment: range.attachment, detaches: false };
+    home.sign_as(Time(1_000), sign);
+    home.step(Time(1_059));
+    assert_eq!((home.record().detached, home.record().phase()), (false, JobPhase::Running));
+    home.step(Time(1_060));
+    assert_eq!(home.record().phase(), JobPhase::JobCancelled);
 }

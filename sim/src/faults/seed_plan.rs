@@ -13,6 +13,7 @@ use crate::faults::kinds::after_jobs::Afters;
 use crate::faults::kinds::gangs;
 use crate::faults::kinds::node_offers;
 use crate::faults::kinds::notices;
+use crate::faults::kinds::silence;
 use crate::faults::kinds::spawning::{self, late};
 use crate::faults::kinds::throttles::{self, Limits};
 use crate::faults::network::NetworkOptions;
@@ -411,7 +412,7 @@ fn open_some(dice: &mut SimRng, world: &WorldOptions, jobs: &mut [(Work, Homes, 
     if !dice.chance(OPEN_SEEDS_PERMILLE) {
         return;
     }
-    for (work, _, plan) in jobs {
+    for (work, _, plan) in &mut *jobs {
         let opens = dice.chance(OPEN_JOBS_PERMILLE);
         let pace = Span::from_millis(dice.pick(&[0, 1, 30, 200]));
         let releases_permille = dice.pick(&[0, 200, 700]);
@@ -421,9 +422,10 @@ fn open_some(dice: &mut SimRng, world: &WorldOptions, jobs: &mut [(Work, Homes, 
         {
             draft.tasks.iter_mut().for_each(|task| task.upload = false);
             (plan.cancels_early_permille, plan.retries) = (0, 0);
-            plan.open = Some(OpenPlan { pace, releases_permille });
+            plan.open = Some(OpenPlan { pace, releases_permille, silence: None });
         }
     }
+    silence::draw(world, jobs.iter_mut().map(|(_, _, plan)| plan));
 }
 
 /// Makes some clients retry their jobs. In most of these jobs something fails at first.

@@ -40,6 +40,7 @@ found! {
     every_mutant_of_mail_is_found scheduler OF_MAIL,
     every_mutant_of_variables_is_found scheduler OF_VARIABLES,
     every_mutant_of_open_jobs_is_found scheduler OF_OPEN_JOBS,
+    every_mutant_of_silence_is_found scheduler OF_SILENCE,
     every_mutant_of_resources_is_found scheduler OF_RESOURCES,
     every_mutant_of_gangs_is_found scheduler OF_GANGS,
     every_mutant_of_keepers_is_found node OF_KEEPERS,

@@ -179,7 +179,7 @@ async fn wait(
     for job in jobs::select(client, selector).await? {
         let state = match without_close {
             true => open::wait_submitted(client, job, &deadline).await?,
-            false => waiting::wait(context, client, job, 0, &deadline).await?,
+            false => waiting::wait_or_silence(context, client, job, &deadline).await?,
         };
         jobs::tell_failures(&context.output, client, &state).await;
         let kept = KeptRow::of(client, &state).await;
@@ -188,7 +188,10 @@ async fn wait(
             heard(context.output.json(&Waited { row: JobRow::new(&state), kept }))?;
         }
         jobs::tell_more(&state);
-        let job_exit = match without_close {
+        if let Some(text) = job_info::silence_text(&state) {
+            context.output.note(&format!("job {}: no task is open; {text}", job.0));
+        }
+        let job_exit = match state.ended_ns == 0 {
             true => open::exit_of(&state),
             false => jobs::exit_of(&state),
         };

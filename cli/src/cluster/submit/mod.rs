@@ -268,6 +268,7 @@ fn open(context: &Context, args: &SubmitArgs, options: &SubmitOptions) -> Done {
         settings: JobSettings { real_data: true, ..options.settings },
         job: options.job,
         variables: options.variables.clone(),
+        ..OpenOptions::default()
     };
     verb::block_on(async {
         let client = context.connect().await?;

@@ -6,6 +6,7 @@ pub(crate) mod open;
 mod removal;
 pub(crate) mod retention;
 mod rounds;
+mod silence;
 mod spawned;
 mod stall_detector;
 mod sums;
@@ -137,17 +138,20 @@ impl Jobs {
         job.variables = JobVariables::declare(commit.variables);
         job.record_all_variables(out);
         job.begin(homes, out);
-        self.add_waits(&job.state);
-        self.stall_rounds.get_or_insert_default().is_due = true;
-        self.jobs.insert(job_id, job);
+        self.insert(job);
         Ok(())
+    }
+
+    fn insert(&mut self, job: Job) {
+        self.add_waits(&job.state);
+        self.listen_to(&job.state);
+        self.stall_rounds.get_or_insert_default().is_due = true;
+        self.jobs.insert(JobId(job.state.job), job);
     }
 
     pub(crate) fn load(&mut self, state: wire::JobState) {
         let job = Job::new(self.loaded(state));
-        self.stall_rounds.get_or_insert_default().is_due = true;
-        self.add_waits(&job.state);
-        self.jobs.insert(JobId(job.state.job), job);
+        self.insert(job);
     }
 
     /// Repeats the commits after a recovery: homes may not have received them, and the reports of
@@ -176,14 +180,11 @@ impl Jobs {
     ) {
         let taken: Vec<JobId> = states.iter().map(|state| JobId(state.job)).collect();
         for state in states {
-            let job_id = JobId(state.job);
             let mut job = Job::new(self.loaded(state));
-            self.add_waits(&job.state);
-            self.stall_rounds.get_or_insert_default().is_due = true;
             if job.state.ended_ns == 0 {
                 job.resume(homes, out);
             }
-            self.jobs.insert(job_id, job);
+            self.insert(job);
         }
         for (job, variable) in variables {
             self.load_variable(job, variable);

@@ -9,6 +9,7 @@ use proto::wire::message::Body;
 use proto::wire::{Openness, response};
 use proto::{JobId, NodeId, PartitionId, Time, wire};
 
+use super::silence::silence_of;
 use super::{Job, Jobs};
 use crate::home::ledger::open::{SPAWNED_CHUNKS, SPAWNED_INDICES};
 use crate::home::requests::{refused, unknown_job};
@@ -53,6 +54,7 @@ impl Jobs {
     /// Reserves ids for one client.
     pub(crate) fn reserve(
         &mut self,
+        now: Time,
         job: u64,
         ids: wire::ReserveIds,
         out: &mut Out,
@@ -68,9 +70,13 @@ impl Jobs {
             return Err(refused(text));
         }
         (state.reserved_tasks, state.reserved_chunks) = (tasks, chunks);
-        out.facts.jobs.insert(JobId(state.job), state.clone());
+        let (job_id, attachment) = (JobId(state.job), state.attachment);
+        let silence_ns = silence_of(state).map_or(0, |silence| silence.after_ns);
+        out.facts.jobs.insert(job_id, state.clone());
+        self.heard(now, job_id, out);
         let (tasks, chunks) = (ids.tasks, ids.chunks);
-        Ok(response::Body::Reserved(wire::Reserved { first, tasks, chunk, chunks }))
+        let reserved = wire::Reserved { first, tasks, chunk, chunks, attachment, silence_ns };
+        Ok(response::Body::Reserved(reserved))
     }
 
     /// Closes a job: no more tasks are added. A repetition changes nothing.
@@ -106,7 +112,7 @@ impl Job {
     }
 
     /// Refuses if no tasks can be added.
-    fn check_open(&self) -> Result<(), String> {
+    pub(super) fn check_open(&self) -> Result<(), String> {
         if self.is_forgotten() {
             return Err(self.forgotten_text());
         }

@@ -17,6 +17,7 @@ use proto::{Event, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire
 
 use super::after::Awaited;
 use super::retention::Retention;
+use super::silence::Silences;
 use super::{Job, Jobs};
 use crate::limits::{STALL_AFTER, STALL_JOBS_PER_LOOK_MAX, STALL_LOOK_INTERVAL};
 use crate::output::Out;
@@ -61,6 +62,8 @@ pub(super) struct StallRounds {
     pub(super) retention: Retention,
     /// Jobs for which jobs here wait.
     pub(super) awaited: Option<Box<Awaited>>,
+    /// Present on a node that was home of a job with a client that sends life signs.
+    pub(super) silences: Option<Box<Silences>>,
 }
 
 /// The result of one round of questions.

@@ -7,6 +7,7 @@ pub(crate) mod gangs;
 pub(crate) mod node_offers;
 pub(crate) mod notices;
 pub(crate) mod pauses;
+pub(crate) mod silence;
 pub(crate) mod spawning;
 pub(crate) mod throttles;
 pub(crate) mod variables;

@@ -4,6 +4,7 @@ use proto::wire::request;
 use proto::{Time, wire};
 
 use super::{Ask, JobClient, open};
+use crate::faults::kinds::silence;
 
 impl JobClient {
     pub(super) fn body_of(&self, ask: &Ask, index: usize, now: Time) -> request::Body {
@@ -19,6 +20,7 @@ impl JobClient {
                 request::Body::Commit(commit)
             }
             Ask::Close => open::close(job),
+            Ask::Sign | Ask::Detach => silence::sign(job, *ask == Ask::Detach),
             Ask::Release(tasks) => open::release(job, tasks),
             Ask::Watch => {
                 request::Body::WatchJob(wire::JobQuery { job: job.0, ..Default::default() })

@@ -87,6 +87,9 @@ enum Ask {
     /// Of an open job: opens it.
     Commit,
     Close,
+    /// Of an open job.
+    Sign,
+    Detach,
     /// Releases the outputs of tasks in one partition.
     Release(Vec<LocalId>),
     Watch,
@@ -106,6 +109,8 @@ enum Ask {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Submitting,
+    /// From its open job.
+    Detaching,
     Committing,
     Watching,
     Ended,
@@ -158,6 +163,11 @@ impl World {
             let chunks = submission.chunks.len();
             plan.open = plan.open.map(|open| open.bounded(chunks));
             plan.death = OpenPlan::survivable(plan.death);
+            let silence = plan.open.as_ref().and_then(|open| open.silence);
+            if let Some(silence) = silence {
+                let settings = submission.commit.settings.get_or_insert_default();
+                settings.silence = Some(silence.settings());
+            }
         }
         self.jobs.insert(job, truth);
         let client = self.clients.jobs.len();
@@ -324,6 +334,14 @@ impl World {
         self.schedule(self.now + patience, what);
     }
 
+    fn ask_later(&mut self, index: usize, ask: Ask, pause: Span) {
+        let id = self.clients.next_request;
+        self.clients.next_request += 1;
+        self.clients.jobs[index].asks.insert(id, ask);
+        let what = SimEvent::Timeout { who: ExternalClient::Job(index), request: id };
+        self.schedule(self.now + pause, what);
+    }
+
     fn truth(&mut self, index: usize) -> &mut ExpectedJob {
         let job = self.clients.jobs[index].job;
         self.jobs.get_mut(&job).expect("every client has a job")
@@ -358,7 +376,7 @@ impl World {
                     self.client_dies(index);
                 }
             }
-            Stage::Committing => {}
+            Stage::Detaching | Stage::Committing => {}
             Stage::Watching => {
                 let cancels = client.plan.cancel_after.take().is_some();
                 if cancels {
@@ -408,6 +426,8 @@ impl World {
                 self.commit_accepted(index, id);
             }
             (Ask::Release(_), Some(response::Body::Accepted(_))) => {}
+            (Ask::Sign, Some(response::Body::Accepted(_))) => self.sign_heard(index),
+            (Ask::Detach, Some(response::Body::Accepted(_))) => self.detached(index),
             (Ask::Cancel, Some(response::Body::Cancelled(_))) => {}
             (Ask::Forget, Some(response::Body::Accepted(_))) => self.forgotten(index),
             (Ask::Forbid, Some(response::Body::Cancelled(_))) => self.forbidden(index),
@@ -440,25 +460,11 @@ impl World {
         let job = self.clients.jobs[index].job;
         match error.code() {
             ErrorCode::Busy => {
-                let id = self.clients.next_request;
-                self.clients.next_request += 1;
-                self.clients.jobs[index].asks.insert(id, ask);
-                let at = self.now + Span(error.retry_after_ns.max(1_000_000));
-                self.schedule(
-                    at,
-                    SimEvent::Timeout { who: ExternalClient::Job(index), request: id },
-                );
+                self.ask_later(index, ask, Span(error.retry_after_ns.max(1_000_000)));
             }
             // The partition has moved or is about to move.
             ErrorCode::WrongEpoch if self.homes_move() => {
-                let id = self.clients.next_request;
-                self.clients.next_request += 1;
-                self.clients.jobs[index].asks.insert(id, ask);
-                let at = self.now + Span::from_millis(20);
-                self.schedule(
-                    at,
-                    SimEvent::Timeout { who: ExternalClient::Job(index), request: id },
-                );
+                self.ask_later(index, ask, Span::from_millis(20));
             }
             ErrorCode::Refused | ErrorCode::Unknown if self.is_of_the_past(index, &ask) => {}
             ErrorCode::Refused | ErrorCode::Unknown

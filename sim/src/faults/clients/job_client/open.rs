@@ -9,6 +9,7 @@ use proto::{JobId, LocalId, PartitionId, Span, wire};
 
 use super::{Ask, Death, JobClient, Stage};
 use crate::faults::event_queue::{ExternalClient, SimEvent};
+use crate::faults::kinds::silence::{DETACHED_FOR, SIGN_INTERVAL, SignsEnd, SilencePlan};
 use crate::faults::world::World;
 use crate::state::expected::SubmissionStage;
 
@@ -22,6 +23,8 @@ pub struct OpenPlan {
     pub pace: Span,
     /// The share of stored chunks after which it releases outputs.
     pub releases_permille: u64,
+    /// Present if it sends life signs.
+    pub silence: Option<SilencePlan>,
 }
 
 impl OpenPlan {
@@ -99,9 +102,13 @@ pub(super) fn release(job: JobId, tasks: &[LocalId]) -> request::Body {
 impl JobClient {
     /// A repeated request may arrive after the close.
     pub(super) fn is_late_of_open(&self, ask: &Ask) -> bool {
-        let is_of_open = matches!(ask, Ask::Chunk(_) | Ask::Commit | Ask::Close | Ask::Release(_));
         let is_closed = matches!(self.stage, Stage::Watching | Stage::Ended | Stage::Dead);
-        self.plan.open.is_some() && is_of_open && is_closed
+        let is_late = match ask {
+            Ask::Chunk(_) | Ask::Commit | Ask::Close | Ask::Release(_) => is_closed,
+            Ask::Sign | Ask::Detach => is_closed || self.stage == Stage::Committing,
+            _ => false,
+        };
+        self.plan.open.is_some() && is_late
     }
 
     /// Tasks of one partition that are stored, with all their readers.
@@ -132,7 +139,8 @@ impl World {
             self.ask(index, Ask::Commit);
         } else if client.next_chunk < client.accepted.len() {
             self.next_chunk(index);
-        } else if client.accepted.iter().all(|stored| *stored) {
+        } else if client.accepted.iter().all(|stored| *stored) && !self.stops_signs(index) {
+            let client = &mut self.clients.jobs[index];
             client.stage = Stage::Committing;
             let repeats = client.plan.repeats_permille;
             self.ask(index, Ask::Close);
@@ -148,8 +156,51 @@ impl World {
         if std::mem::replace(&mut client.is_open, true) {
             return;
         }
+        let sends_signs = client.plan.open.as_ref().is_some_and(|open| open.silence.is_some());
         for _ in 0..client.plan.window {
             self.next_chunk(index);
+        }
+        if sends_signs {
+            self.ask(index, Ask::Sign);
+        }
+    }
+
+    /// All tasks are stored. True if the client does not close the job now.
+    fn stops_signs(&mut self, index: usize) -> bool {
+        let client = &mut self.clients.jobs[index];
+        let silence = client.plan.open.as_mut().and_then(|open| open.silence.as_mut());
+        let Some(silence) = silence else { return false };
+        let cancels = silence.cancels;
+        match std::mem::replace(&mut silence.end, SignsEnd::Closes) {
+            SignsEnd::Closes => return false,
+            SignsEnd::Detaches => {
+                client.stage = Stage::Detaching;
+                self.ask(index, Ask::Detach);
+            }
+            SignsEnd::FallsSilent => {
+                client.stage = Stage::Committing;
+                self.truth(index).cancelled |= cancels;
+                let id = self.clients.next_request;
+                self.commit_accepted(index, id);
+            }
+        }
+        true
+    }
+
+    /// The home has heard a life sign.
+    pub(super) fn sign_heard(&mut self, index: usize) {
+        if self.clients.jobs[index].stage == Stage::Submitting {
+            self.ask_later(index, Ask::Sign, SIGN_INTERVAL);
+        }
+    }
+
+    /// The job is detached: the client closes it later.
+    pub(super) fn detached(&mut self, index: usize) {
+        let client = &mut self.clients.jobs[index];
+        if client.stage == Stage::Detaching {
+            client.stage = Stage::Submitting;
+            let who = ExternalClient::Job(index);
+            self.schedule(self.now + DETACHED_FOR, SimEvent::Wake { who });
         }
     }
 

@@ -4,8 +4,11 @@
 //! it. So an append needs no round trip, and a later task may name it as a parent at once. Appended
 //! tasks are sent in chunks, each to one home. A chunk that is sent again changes nothing.
 
+mod life_signs;
+mod sending;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,16 +16,17 @@ use prost::Message;
 use proto::wire::open_request::What;
 use proto::wire::{self, Openness, request, response};
 use proto::{JobId, LocalId, PartitionId, limits};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 
 use crate::call::name_unknown;
 use crate::limits::{
-    OPEN_CHUNK_BYTES, OPEN_CHUNK_PAUSE, OPEN_CHUNK_SPECS_MAX, OPEN_CHUNK_TASKS, OPEN_UNSENT_MAX,
-    RELEASED_TASKS_MAX, RESERVED_CHUNKS, RESERVED_TASKS,
+    OPEN_CHUNK_BYTES, OPEN_CHUNK_SPECS_MAX, OPEN_CHUNK_TASKS, OPEN_UNSENT_MAX, RELEASED_TASKS_MAX,
+    RESERVED_CHUNKS, RESERVED_TASKS,
 };
 use crate::records::is_ended;
-use crate::retry::Target;
-use crate::{Client, ClientError, DeclaredVariable, JobSettings, TaskSpec, link, now_ns};
+pub use life_signs::{Silence, SilenceAction};
+
+use crate::{Client, ClientError, DeclaredVariable, JobSettings, TaskSpec, now_ns};
 
 /// The maximum number of parents of a task that is added to a job.
 const PARENTS_MAX: usize = 1 << 17;
@@ -42,6 +46,8 @@ pub struct OpenOptions {
     pub job: Option<JobId>,
     /// Values that the tasks share.
     pub variables: Vec<DeclaredVariable>,
+    /// `None`: the job stays open if its client dies.
+    pub silence: Option<Silence>,
 }
 
 /// An edge from a parent. `output`: the number of the output that the child reads; `None`: order
@@ -87,6 +93,10 @@ struct Shared {
     state: Mutex<State>,
     /// Something is to be sent, or the handle is dropped.
     wake: Arc<Notify>,
+    /// Of its life signs.
+    attachment: u32,
+    /// The client of the job is silent after this time without a life sign; `None`: never.
+    silence: Option<Duration>,
     /// Changes when chunks are stored or the handle fails.
     progress: watch::Sender<u64>,
 }
@@ -137,13 +147,16 @@ impl Client {
             job: job.0,
             name: options.name,
             submitted_ns: now_ns(),
-            settings: Some(options.settings.to_record()),
+            settings: Some(wire::JobSettings {
+                silence: options.silence.map(Silence::to_record),
+                ..options.settings.to_record()
+            }),
             openness: Openness::Open as i32,
             variables: DeclaredVariable::records(&options.variables),
             ..Default::default()
         };
         self.commit(&commit).await?;
-        self.join_job(job).await
+        Box::pin(self.attach_job(job)).await
     }
 
     /// A further handle to a job that is open.
@@ -151,26 +164,26 @@ impl Client {
     /// # Errors
     /// [`ClientError::UnknownJob`], or [`ClientError::Refused`]: the job is not open.
     pub async fn join_job(&self, job: JobId) -> Result<OpenJob, ClientError> {
-        let ids = self.reserve(job, RESERVED_TASKS, RESERVED_CHUNKS).await?;
-        Ok(OpenJob::new(self.clone(), job, ids, true))
+        let range = self.reserve(job, RESERVED_TASKS, RESERVED_CHUNKS).await?;
+        Ok(OpenJob::new(self.clone(), job, range, true))
     }
 
     /// As [`Self::join_job`], for at most this number of tasks.
     pub async fn join_job_for(&self, job: JobId, tasks: u64) -> Result<OpenJob, ClientError> {
         let chunks = u32::try_from(tasks).unwrap_or(u32::MAX).clamp(1, RESERVED_CHUNKS);
-        let ids = self.reserve(job, tasks.max(1), chunks).await?;
-        Ok(OpenJob::new(self.clone(), job, ids, false))
+        let range = self.reserve(job, tasks.max(1), chunks).await?;
+        Ok(OpenJob::new(self.clone(), job, range, false))
     }
 
-    async fn reserve(&self, job: JobId, tasks: u64, chunks: u32) -> Result<Ids, ClientError> {
+    async fn reserve(
+        &self,
+        job: JobId,
+        tasks: u64,
+        chunks: u32,
+    ) -> Result<wire::Reserved, ClientError> {
         let what = What::Reserve(wire::ReserveIds { tasks, chunks });
         match self.ask_open(job, self.partition_of(job), what).await? {
-            (_, Some(response::Body::Reserved(range))) => Ok(Ids {
-                next: range.first,
-                end: range.first + range.tasks,
-                chunk: range.chunk,
-                chunks_end: range.chunk + range.chunks,
-            }),
+            (_, Some(response::Body::Reserved(range))) => Ok(range),
             (node, _) => Err(ClientError::Protocol { node, what: "no reserved ids" }),
         }
     }
@@ -267,7 +280,8 @@ impl Client {
 }
 
 impl OpenJob {
-    fn new(client: Client, job: JobId, ids: Ids, refills: bool) -> Self {
+    fn new(client: Client, job: JobId, range: wire::Reserved, refills: bool) -> Self {
+        let ids = Ids::of_record(&range);
         let mut seen = BTreeSet::new();
         let all = (0..client.partitions()).map(PartitionId);
         // A partition of each home, another one for each job.
@@ -281,9 +295,11 @@ impl OpenJob {
             job,
             state: Mutex::new(state),
             wake: Arc::default(),
+            attachment: range.attachment,
+            silence: (range.silence_ns > 0).then(|| Duration::from_nanos(range.silence_ns)),
             progress: watch::Sender::new(0),
         });
-        tokio::spawn(send(Arc::downgrade(&shared)));
+        tokio::spawn(sending::send(Arc::downgrade(&shared)));
         Self { shared }
     }
 
@@ -395,11 +411,22 @@ impl Shared {
         let (tasks, chunks) = (RESERVED_TASKS, RESERVED_CHUNKS);
         let reserved = self.client.reserve(self.job, tasks, chunks).await;
         match reserved {
-            Ok(ids) => self.lock().spare = Some(ids),
+            Ok(range) => self.lock().spare = Some(Ids::of_record(&range)),
             Err(error) => {
                 self.lock().failed.get_or_insert(error);
                 self.progress.send_modify(|version| *version += 1);
             }
+        }
+    }
+}
+
+impl Ids {
+    fn of_record(range: &wire::Reserved) -> Self {
+        Self {
+            next: range.first,
+            end: range.first + range.tasks,
+            chunk: range.chunk,
+            chunks_end: range.chunk + range.chunks,
         }
     }
 }
@@ -517,59 +544,6 @@ fn check(client: &Client, task: &NewTask) -> Result<(), ClientError> {
     match task.parents.iter().find(outside) {
         None => Ok(()),
         Some(parent) => Err(ClientError::Refused(format!("there is no task {}", parent.task))),
-    }
-}
-
-/// Sends the chunks of a handle until it is dropped.
-async fn send(handle: Weak<Shared>) {
-    let window = Arc::new(Semaphore::new(limits::CHUNKS_IN_FLIGHT_MAX));
-    loop {
-        let Some(shared) = handle.upgrade() else { return };
-        let (idle, needs_ids, has_some) = {
-            let state = shared.lock();
-            let under_way = window.available_permits() < limits::CHUNKS_IN_FLIGHT_MAX;
-            let has_some = state.filling.is_some() || !state.full.is_empty();
-            (!under_way, state.needs_ids(), has_some)
-        };
-        if needs_ids {
-            shared.reserve_more().await;
-        }
-        if has_some {
-            if !idle {
-                tokio::time::sleep(Duration::from_nanos(OPEN_CHUNK_PAUSE.0)).await;
-            }
-            send_chunks(&shared, &window).await;
-        }
-        // The handle may be dropped while this waits.
-        let wake = Arc::clone(&shared.wake);
-        drop(shared);
-        wake.notified().await;
-    }
-}
-
-async fn send_chunks(shared: &Arc<Shared>, window: &Arc<Semaphore>) {
-    loop {
-        let Ok(permit) = Arc::clone(window).acquire_owned().await else { return };
-        let (order, chunk) = {
-            let mut state = shared.lock();
-            if state.failed.is_some() {
-                return;
-            }
-            if state.full.is_empty() {
-                state.finish_chunk();
-            }
-            let Some(next) = state.full.pop_front() else { return };
-            next
-        };
-        let shared = Arc::clone(shared);
-        tokio::spawn(async move {
-            let (home, id) = (PartitionId(chunk.partition), shared.client.next_id());
-            let bytes = link::encode(id, request::Body::Submit(chunk));
-            let answer = shared.client.ask_bytes(Target::Home(home), id, bytes).await;
-            let job = shared.job;
-            drop(permit);
-            shared.stored(order, answer.map(drop).map_err(|e| name_unknown(e, job, None)));
-        });
     }
 }
 
