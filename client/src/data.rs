@@ -336,7 +336,8 @@ impl Client {
                     retry = Retry::new(self.request_timeout());
                 }
                 Err(ClientError::ClusterUnreachable(text)) => {
-                    retry.pause(Target::Home(home), node, &LinkError(text)).await?;
+                    let paused = retry.pause(Target::Home(home), node, &LinkError(text)).await;
+                    self.or_away(paused).await?;
                     self.refresh(&map).await;
                 }
                 Err(error) => return Err(error),

@@ -11,13 +11,13 @@ use proto::wire::{self, request, response};
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use crate::call::{Checked, MOVED, name_unknown};
 use crate::info::Verdict;
 use crate::link::LinkError;
 use crate::records::is_ended;
 use crate::retry::{Retry, Target};
+use crate::watch_stream::WatchStream;
 use crate::{Client, ClientError, link};
 
 /// The maximum number of batches that wait for a slow reader.
@@ -162,18 +162,19 @@ async fn follow(
     let mut retry = Retry::new(client.request_timeout());
     loop {
         let (map, node) = (client.map(), client.home(partition).0);
-        let opened = Instant::now();
         let id = client.next_id();
         let query = wire::EndsQuery { job: job.0, partition: partition.0, term, after };
         let bytes = link::encode(id, request::Body::WatchEnds(query));
-        let stream = async { client.link(node).await?.watch(id, bytes).await };
-        let lost = match stream.await {
+        let opened = async { WatchStream::open(node, &client.link(node).await?, id, bytes).await };
+        let lost = match opened.await {
             Err(lost) => lost,
-            Ok(mut responses) => loop {
-                let response = match responses.recv().await {
-                    Some(Ok(response)) => response,
-                    Some(Err(lost)) => break lost,
-                    None => break LinkError("connection closed".to_owned()),
+            Ok(mut stream) => loop {
+                let response = match stream.next(&retry).await {
+                    Ok(response) => response,
+                    Err(lost) => {
+                        stream.rearm(&mut retry);
+                        break lost;
+                    }
                 };
                 let checked = client.check(response);
                 match checked.map_err(|error| name_unknown(error, job, None)) {
@@ -186,7 +187,10 @@ async fn follow(
                     }
                     Err(error) => return Err(error),
                     Ok(Checked::Busy { .. }) => break LinkError("it is busy".to_owned()),
-                    Ok(Checked::Moved) => break LinkError(MOVED.to_owned()),
+                    Ok(Checked::Moved) => {
+                        stream.rearm(&mut retry);
+                        break LinkError(MOVED.to_owned());
+                    }
                     Ok(Checked::Forgotten { .. }) => {
                         return Err(ClientError::Protocol { node, what: "this has no number" });
                     }
@@ -194,6 +198,7 @@ async fn follow(
                         let Some(response::Body::Ends(ends)) = response.body else {
                             return Err(ClientError::Protocol { node, what: "no ends of tasks" });
                         };
+                        stream.note_answer();
                         (term, after) = (ends.term, ends.next);
                         if batches.send(Ok(ends)).await.is_err() || !response.more {
                             return Ok(());
@@ -202,8 +207,8 @@ async fn follow(
                 }
             },
         };
-        retry.rearm(opened);
-        retry.pause(Target::Home(partition), node, &lost).await?;
+        let paused = retry.pause(Target::Home(partition), node, &lost).await;
+        client.or_away(paused).await?;
         client.refresh(&map).await;
     }
 }

@@ -90,6 +90,7 @@ mod retry;
 mod submit;
 mod variables;
 mod watch;
+mod watch_stream;
 
 pub use build::{GraphBuilder, GraphTask, TaskSpec};
 pub use call::{Client, ClientOptions};

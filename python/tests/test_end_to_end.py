@@ -56,6 +56,63 @@ class Calls(unittest.TestCase):
         self.assertEqual(g.result(WAIT), 91)
         self.assertEqual(f.result(WAIT), list(range(10)))
 
+    def kill_a_driver(self, on_silence):
+        """Returns the job of a driver that was killed with one call done and one under way."""
+        script = (
+            "import os, sys, time, starling\n"
+            "here = starling.Client(sys.argv[1], on_silence=sys.argv[2], silent_after=2)\n"
+            "large = here.submit(lambda: bytes(100_000))\n"
+            "large.result(60)\n"
+            "late = here.submit(lambda: time.sleep(4) or os.getpid())\n"
+            "here._job.flush()\n"
+            "print(here.job, flush=True)\n"
+            "time.sleep(600)\n"
+        )
+        argv = [sys.executable, "-c", script, self.cluster.dir, on_silence]
+        driver = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(driver.stdout.close)
+        job = int(driver.stdout.readline())
+        driver.kill()
+        driver.wait()
+        return job
+
+    def info(self, job):
+        argv = [self.cluster.binary, "--dir", self.cluster.dir, "--json", "job", "info", str(job)]
+        return json.loads(subprocess.run(argv, stdout=subprocess.PIPE, check=True).stdout)
+
+    def test_the_job_of_a_silent_client_runs_on_and_another_attaches(self):
+        job = self.kill_a_driver("close")
+        wait = [self.cluster.binary, "--dir", self.cluster.dir, "job", "wait", str(job)]
+        waited = subprocess.run(wait, stderr=subprocess.PIPE, text=True, timeout=WAIT)
+        self.assertEqual(waited.returncode, 0, waited.stderr)
+        self.assertIn("its client is silent", waited.stderr)
+        info = self.info(job)
+        self.assertTrue(info["open"] and info["silent_since_s"] > 0, info)
+        with starling.attach(job, self.cluster.dir) as here:
+            large, late = here.futures()
+            self.assertEqual(len(large.result(WAIT)), 100_000)
+            self.assertIsInstance(late.result(WAIT), int)
+            self.assertEqual(here.submit(len, large).result(WAIT), 100_000)
+            self.assertNotIn("silent_since_s", self.info(job))
+
+    def test_the_job_of_a_silent_client_is_cancelled_if_it_said_so(self):
+        job = self.kill_a_driver("cancel")
+        wait = [self.cluster.binary, "--dir", self.cluster.dir, "job", "wait", str(job)]
+        subprocess.run(wait, stderr=subprocess.DEVNULL, timeout=WAIT)
+        info = self.info(job)
+        self.assertEqual(info["cancelled_by"], "home: client silent for 2 s", info)
+
+    def test_a_detached_job_has_no_silent_client(self):
+        here = starling.Client(self.cluster.dir, on_silence="cancel", silent_after=1)
+        here.submit(len, "abc").result(WAIT)
+        job = here.detach()
+        time.sleep(4)
+        info = self.info(job)
+        self.assertTrue(info["open"], info)
+        self.assertNotIn("silent_since_s", info)
+        with starling.attach(job, self.cluster.dir) as again:
+            self.assertEqual(again.futures()[0].result(WAIT), 3)
+
     def test_a_chain(self):
         future = self.client.submit(lambda: 0)
         for _ in range(50):
@@ -225,63 +282,6 @@ class Clusters(unittest.TestCase):
                 names = ["call %d" % n for n in range(12)] + ["load"]
                 self.assertEqual([future._name for future in found], names)
                 self.assertEqual(found[11].result(WAIT), list(range(11)))
-
-    def kill_a_driver(self, on_silence):
-        """Returns the job of a driver that was killed with one call done and one under way."""
-        script = (
-            "import os, sys, time, starling\n"
-            "here = starling.Client(sys.argv[1], on_silence=sys.argv[2], silent_after=2)\n"
-            "large = here.submit(lambda: bytes(100_000))\n"
-            "large.result(60)\n"
-            "late = here.submit(lambda: time.sleep(4) or os.getpid())\n"
-            "here._job.flush()\n"
-            "print(here.job, flush=True)\n"
-            "time.sleep(600)\n"
-        )
-        argv = [sys.executable, "-c", script, self.cluster.dir, on_silence]
-        driver = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-        self.addCleanup(driver.stdout.close)
-        job = int(driver.stdout.readline())
-        driver.kill()
-        driver.wait()
-        return job
-
-    def info(self, job):
-        argv = [self.cluster.binary, "--dir", self.cluster.dir, "--json", "job", "info", str(job)]
-        return json.loads(subprocess.run(argv, stdout=subprocess.PIPE, check=True).stdout)
-
-    def test_the_job_of_a_silent_client_runs_on_and_another_attaches(self):
-        job = self.kill_a_driver("close")
-        wait = [self.cluster.binary, "--dir", self.cluster.dir, "job", "wait", str(job)]
-        waited = subprocess.run(wait, stderr=subprocess.PIPE, text=True, timeout=WAIT)
-        self.assertEqual(waited.returncode, 0, waited.stderr)
-        self.assertIn("its client is silent", waited.stderr)
-        info = self.info(job)
-        self.assertTrue(info["open"] and info["silent_since_s"] > 0, info)
-        with starling.attach(job, self.cluster.dir) as here:
-            large, late = here.futures()
-            self.assertEqual(len(large.result(WAIT)), 100_000)
-            self.assertIsInstance(late.result(WAIT), int)
-            self.assertEqual(here.submit(len, large).result(WAIT), 100_000)
-            self.assertNotIn("silent_since_s", self.info(job))
-
-    def test_the_job_of_a_silent_client_is_cancelled_if_it_said_so(self):
-        job = self.kill_a_driver("cancel")
-        wait = [self.cluster.binary, "--dir", self.cluster.dir, "job", "wait", str(job)]
-        subprocess.run(wait, stderr=subprocess.DEVNULL, timeout=WAIT)
-        info = self.info(job)
-        self.assertEqual(info["cancelled_by"], "home: client silent for 2 s", info)
-
-    def test_a_detached_job_has_no_silent_client(self):
-        here = starling.Client(self.cluster.dir, on_silence="cancel", silent_after=1)
-        here.submit(len, "abc").result(WAIT)
-        job = here.detach()
-        time.sleep(4)
-        info = self.info(job)
-        self.assertTrue(info["open"], info)
-        self.assertNotIn("silent_since_s", info)
-        with starling.attach(job, self.cluster.dir) as again:
-            self.assertEqual(again.futures()[0].result(WAIT), 3)
 
     def test_a_killed_driver_leaves_nothing(self):
         script = (

@@ -55,7 +55,7 @@ pub(crate) async fn wait_or_silence(
         while let Some(state) = watch.next().await? {
             progress.show(&state);
             if state.silent_ns != 0 && state.ended_ns == 0 {
-                return client.raw().wait_submitted(job).await.map(Some);
+                return Box::pin(client.raw().wait_submitted(job)).await.map(Some);
             }
             last = Some(state);
         }

@@ -352,7 +352,8 @@ impl KeyWatch {
             match self.client.check(response)? {
                 Checked::Busy { after, text } => {
                     self.responses = None;
-                    retry.wait_busy(node, after, text).await?;
+                    let waited = retry.wait_busy(node, after, text).await;
+                    self.client.or_away(waited).await?;
                 }
                 Checked::Moved => {
                     retry.rearm(opened);
@@ -387,7 +388,8 @@ impl KeyWatch {
         lost: &LinkError,
     ) -> Result<(), ClientError> {
         self.responses = None;
-        retry.pause(Target::Home(self.partition), node, lost).await?;
+        let paused = retry.pause(Target::Home(self.partition), node, lost).await;
+        self.client.or_away(paused).await?;
         self.client.refresh(map).await;
         Ok(())
     }

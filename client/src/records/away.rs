@@ -29,6 +29,14 @@ struct Away {
 }
 
 impl Client {
+    /// If a home could not be reached, names the nodes that are away in the error.
+    pub(crate) async fn or_away<T>(&self, tried: Result<T, ClientError>) -> Result<T, ClientError> {
+        match tried {
+            Err(error) => Err(self.name_away(error).await),
+            done => done,
+        }
+    }
+
     /// Names the nodes that are away in an error of a request to a home.
     pub(crate) async fn name_away(&self, error: ClientError) -> ClientError {
         match error {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use proto::JobId;
 use proto::wire::{self, request, response};
-use tokio::time::Instant;
 
 use super::job::is_ended;
 use crate::call::{Checked, MOVED, name_unknown};
 use crate::retry::{Retry, Target};
+use crate::watch_stream::WatchStream;
 use crate::{Client, ClientError, link};
 
 /// The changing state of one job. The watch survives restarts and moves of the job's home.
@@ -16,20 +16,9 @@ use crate::{Client, ClientError, link};
 pub struct JobRecords {
     client: Client,
     job: JobId,
-    watch: Option<Watch>,
+    watch: Option<WatchStream>,
     ended: bool,
 }
-
-/// A watch at one node.
-#[derive(Debug)]
-struct Watch {
-    node: u32,
-    /// When the first answer came. A home answers at once; a node without a majority may not.
-    answered: Option<Instant>,
-    responses: Responses,
-}
-
-type Responses = tokio::sync::mpsc::UnboundedReceiver<Result<wire::Response, link::LinkError>>;
 
 impl JobRecords {
     pub(super) fn of(client: Client, job: JobId) -> Self {
@@ -47,13 +36,11 @@ impl JobRecords {
                 }
                 continue;
             };
-            let (node, answered) = (watch.node, watch.answered);
-            let response = match watch.next(retry.deadline).await {
+            let node = watch.node;
+            let response = match watch.next(&retry).await {
                 Ok(response) => response,
                 Err(lost) => {
-                    if let Some(since) = answered {
-                        retry.rearm(since);
-                    }
+                    watch.rearm(&mut retry);
                     self.look_again(&mut retry, &map, node, &lost).await?;
                     continue;
                 }
@@ -62,13 +49,10 @@ impl JobRecords {
             match checked.map_err(|e| name_unknown(e, self.job, None))? {
                 Checked::Busy { after, text } => {
                     self.watch = None;
-                    let waited = retry.wait_busy(node, after, text).await;
-                    self.or_away(waited).await?;
+                    self.client.or_away(retry.wait_busy(node, after, text).await).await?;
                 }
                 Checked::Moved => {
-                    if let Some(since) = answered {
-                        retry.rearm(since);
-                    }
+                    watch.rearm(&mut retry);
                     let lost = link::LinkError(MOVED.to_owned());
                     self.look_again(&mut retry, &map, node, &lost).await?;
                 }
@@ -82,7 +66,7 @@ impl JobRecords {
                     };
                     self.ended = is_ended(&state);
                     match &mut self.watch {
-                        Some(watch) if more => _ = watch.answered.get_or_insert_with(Instant::now),
+                        Some(watch) if more => watch.note_answer(),
                         watch => *watch = None,
                     }
                     return Ok(Some(state));
@@ -102,17 +86,9 @@ impl JobRecords {
     ) -> Result<(), ClientError> {
         self.watch = None;
         let home = Target::Home(self.client.job_partition(self.job));
-        let paused = retry.pause(home, node, lost).await;
-        self.or_away(paused).await?;
+        self.client.or_away(retry.pause(home, node, lost).await).await?;
         self.client.refresh(map).await;
         Ok(())
-    }
-
-    async fn or_away(&self, tried: Result<(), ClientError>) -> Result<(), ClientError> {
-        match tried {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.client.name_away(error).await),
-        }
     }
 
     async fn open(&mut self) -> Result<(), (u32, link::LinkError)> {
@@ -122,24 +98,8 @@ impl JobRecords {
         let id = self.client.next_id();
         let query = wire::JobQuery { job: self.job.0, ..Default::default() };
         let query = request::Body::WatchJob(query);
-        let responses = link.watch(id, link::encode(id, query)).await.map_err(failed)?;
-        self.watch = Some(Watch { node, answered: None, responses });
+        let stream = WatchStream::open(node, &link, id, link::encode(id, query));
+        self.watch = Some(stream.await.map_err(failed)?);
         Ok(())
-    }
-}
-
-impl Watch {
-    /// The next response; the first one must come until this time.
-    async fn next(&mut self, deadline: Instant) -> Result<wire::Response, link::LinkError> {
-        let lost = |text: &str| link::LinkError(text.to_owned());
-        let next = self.responses.recv();
-        let next = match self.answered {
-            Some(_) => next.await,
-            None => {
-                let first = tokio::time::timeout_at(deadline, next).await;
-                first.map_err(|_| lost("it does not answer"))?
-            }
-        };
-        next.unwrap_or_else(|| Err(lost("connection closed")))
     }
 }
