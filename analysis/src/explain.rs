@@ -93,6 +93,10 @@ impl Past {
                 format!("attempt {attempt} started on {}, slot {slot}{waited}", name(node))
             }
             Event::Widened { slot, .. } => format!("it takes slot {slot} as well"),
+            Event::PartBegan { slot, .. } => {
+                format!("its gang has slot {slot} of {} as well", name(node))
+            }
+            Event::PartEnded { .. } => format!("its gang leaves {}", name(node)),
             Event::Ended { .. } => ended(entry),
             Event::Committed { end, output_bytes, .. } => {
                 let made = match output_bytes {

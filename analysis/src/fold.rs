@@ -61,6 +61,8 @@ pub struct Fold {
     loads: Option<u32>,
     /// The number of further slots that running attempts take.
     wide: BTreeMap<(NodeId, TaskId, Attempt), u32>,
+    /// The parts of gangs that other nodes lead: their begin, and their slots.
+    parts: BTreeMap<(NodeId, TaskId, Attempt), (Time, u32)>,
 }
 
 impl Fold {
@@ -121,6 +123,15 @@ impl Fold {
                     self.slots.started(entry.node, slot, (task, attempt), entry.time);
                 }
             }
+            Event::PartBegan { task, attempt, slot } => {
+                let part = self.parts.entry((entry.node, task, attempt)).or_default();
+                *part = (entry.time, part.1 + 1);
+                self.slots.started(entry.node, slot, (task, attempt), entry.time);
+            }
+            Event::PartEnded { task, attempt } => {
+                self.part_ended(entry, (task, attempt), kind);
+                self.slots.ended(entry.node, (task, attempt), entry.time);
+            }
             Event::Ended { task, attempt, .. } => {
                 let more = self.wide.remove(&(entry.node, task, attempt)).unwrap_or_default();
                 self.attempt_ended(entry, slots.max(1 + more), kind);
@@ -139,6 +150,19 @@ impl Fold {
 
     fn node(&mut self, entry: &Entry) -> &mut NodeTally {
         self.nodes.entry(entry.node).or_default()
+    }
+
+    /// A part of a gang is no attempt. Whether the gang has succeeded is known at its first node.
+    fn part_ended(&mut self, entry: &Entry, key: (TaskId, Attempt), kind: Option<u32>) {
+        let Some((began, slots)) = self.parts.remove(&(entry.node, key.0, key.1)) else { return };
+        let held = Span(entry.time.since(began).0 * u64::from(slots));
+        self.busy.add(began, entry.time, slots);
+        self.busy_total.0 += held.0;
+        self.work.0 += held.0;
+        if let Some(kind) = kind {
+            self.kinds.entry(kind).or_default().add_part(held);
+        }
+        self.node(entry).busy.0 += held.0;
     }
 
     fn attempt_ended(&mut self, entry: &Entry, slots: u32, kind: Option<u32>) {

@@ -75,6 +75,11 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    /// A further part of a gang, which is no attempt.
+    pub(crate) fn add_part(&mut self, held: Span) {
+        self.busy.0 += held.0;
+    }
+
     pub(crate) fn add(&mut self, started: Time, ended: Time, slots: u32) {
         self.executions += 1;
         self.first_start = Some(self.first_start.map_or(started, |known| known.min(started)));

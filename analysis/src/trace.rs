@@ -96,6 +96,7 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
                 }
                 Ok(())
             }
+            Event::PartBegan { .. } | Event::PartEnded { .. } => self.part_of_gang(entry),
             Event::Ended { .. } => self.ended(entry),
             Event::Replaced { task, attempt, why } => {
                 let args = json!({"why": retry_reason(why)});
@@ -132,6 +133,20 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
             }
             Event::Staged { .. } | Event::Visible { .. } | Event::Removing { .. } => Ok(()),
             Event::Committed { .. } | Event::Turned { .. } | Event::JobEnded { .. } => Ok(()),
+        }
+    }
+
+    /// A node other than the first one of a gang gives it a slot, or has its slots back.
+    fn part_of_gang(&mut self, entry: &Entry) -> io::Result<()> {
+        let Entry { node, time, event } = *entry;
+        match event {
+            Event::PartBegan { task, attempt, slot } => {
+                self.instant(node, time, "gang has slot", task, attempt, json!({"slot": slot}))
+            }
+            Event::PartEnded { task, attempt } => {
+                self.instant(node, time, "gang leaves", task, attempt, json!({}))
+            }
+            _ => Ok(()),
         }
     }
 

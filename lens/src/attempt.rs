@@ -42,7 +42,7 @@ impl From<End> for Outcome {
     }
 }
 
-/// One attempt. Times are in microseconds since the origin of the record.
+/// One attempt, or a further part of a gang on another node. Times are in microseconds since the origin of the record.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AttemptRow {
     pub node: u32,
@@ -64,6 +64,8 @@ pub struct AttemptRow {
     pub outcome: Outcome,
     pub moved_bytes: u64,
     pub local_bytes: u64,
+    /// The part of a gang that another node leads: it has slots, and is no attempt.
+    pub is_part: bool,
 }
 
 impl AttemptRow {

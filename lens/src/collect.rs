@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proto::{Event, JobId, LocalId, NodeId, Span, Time};
 
-use crate::attempt::AttemptRow;
+use crate::attempt::{AttemptRow, Outcome};
 use crate::join::Joiner;
 use crate::record::{MetaNode, Record};
 use crate::view::{Lens, Sampling, VIEW_KINDS_MAX, View};
@@ -72,11 +72,25 @@ impl Collector {
             known.slots = if known.slots == 0 { slots } else { known.slots };
         }
         meta.nodes = nodes.into_values().collect();
-        record.attempts = self.rows;
+        (record.parts, record.attempts) = self.rows.into_iter().partition(|row| row.is_part);
+        end_as_attempts(&mut record.parts, &record.attempts);
         number_by_start(&mut record.attempts);
         record.set_links(&view);
         record.sort();
         running
+    }
+}
+
+/// A part ends as the attempt of its gang, which is on another node.
+fn end_as_attempts(parts: &mut [AttemptRow], attempts: &[AttemptRow]) {
+    if parts.is_empty() {
+        return;
+    }
+    let key = |row: &AttemptRow| (row.task, row.number);
+    let ends: BTreeMap<_, _> = attempts.iter().map(|row| (key(row), row.outcome)).collect();
+    for part in parts {
+        part.outcome = ends.get(&key(part)).copied().unwrap_or(Outcome::Stopped);
+        part.number = 1;
     }
 }
 

@@ -17,6 +17,7 @@ struct Pending {
     started: Option<Time>,
     slot: u32,
     more: Vec<u32>,
+    is_part: bool,
 }
 
 /// What is known of a node.
@@ -97,6 +98,23 @@ impl Joiner {
             Event::Widened { task, attempt, slot } => {
                 self.pending.entry((node, task, attempt)).or_default().more.push(slot);
             }
+            Event::PartBegan { task, attempt, slot } => {
+                let pending = self.pending.entry((node, task, attempt)).or_default();
+                match pending.is_part {
+                    true => pending.more.push(slot),
+                    false => {
+                        let started = Some(time);
+                        *pending = Pending { started, slot, is_part: true, ..Pending::default() };
+                    }
+                }
+            }
+            Event::PartEnded { task, attempt } => {
+                let key = (node, task, attempt);
+                if let Some(known) = self.pending.remove(&key).filter(|known| known.is_part) {
+                    let started = known.started.unwrap_or(time);
+                    emit(self.row(node, (task, attempt), known, (started, time)));
+                }
+            }
             Event::Dismissed { task, attempt } => {
                 let known = self.pending.get(&(node, task, attempt));
                 let is_queued = known.is_some_and(|known| known.started.is_none());
@@ -170,6 +188,7 @@ impl Joiner {
             fetch_us: coarse(fetched).min(wait_us),
             task: task.local,
             number: attempt.0 as u32,
+            is_part: known.is_part,
             ..AttemptRow::default()
         }
     }
@@ -192,6 +211,24 @@ mod tests {
         }
         joiner.finish(None, &mut |row| rows.push(row));
         rows
+    }
+
+    #[test]
+    fn the_part_of_a_gang_has_its_slots_and_an_end() {
+        let (task, attempt) = (TaskId::new(1, 5), Attempt::new(3, 2));
+        let began = |slot| Event::PartBegan { task, attempt, slot };
+        let found = rows(&[
+            (1, 20, began(3)),
+            (1, 20, began(1)),
+            (2, 21, began(0)),
+            (1, 24, Event::PartEnded { task, attempt }),
+            (1, 25, Event::PartEnded { task, attempt }),
+            (2, 23, Event::NodeStarted { node: NodeId(2), incarnation: 1, slots: 1 }),
+        ]);
+        let shown: Vec<_> = found.iter().map(|it| (it.node, it.width(), it.outcome)).collect();
+        assert_eq!(shown, [(1, 2, Outcome::Done), (2, 1, Outcome::Stopped)]);
+        assert!(found.iter().all(|it| it.is_part));
+        assert_eq!((found[0].slot, found[0].start_us, found[0].ran_us), (3, 10_000, 4_000));
     }
 
     fn started(node: u32, incarnation: u32) -> Event {

@@ -47,6 +47,12 @@ impl Tally {
             Event::Widened { task, attempt, slot } => {
                 self.wide.entry((task, attempt)).or_default().push(slot);
             }
+            Event::PartBegan { task, attempt, slot } => self.part_began(now, (task, attempt), slot),
+            // Whether the gang has succeeded is known at its first node.
+            Event::PartEnded { task, attempt } => {
+                let worked_ns = self.stop(now, (task, attempt));
+                self.part.work_ns = self.part.work_ns.saturating_add(worked_ns);
+            }
             Event::Ended { task, attempt, end, started, moved_bytes, local_bytes } => {
                 let ran_ns = self.end((task, attempt), started, now);
                 let part = &mut self.part;
@@ -73,10 +79,17 @@ impl Tally {
         }
     }
 
-    /// Ends an attempt that was stopped, without an end event.
-    pub fn stop(&mut self, now: Time, what: (TaskId, Attempt)) {
-        if let Some(at) = self.running.iter().position(|runs| runs.what == what) {
-            self.end(what, self.running[at].started, now);
+    /// Ends an attempt that was stopped, without an end event. Returns the time of its slots.
+    pub fn stop(&mut self, now: Time, what: (TaskId, Attempt)) -> u64 {
+        let at = self.running.iter().position(|runs| runs.what == what);
+        at.map_or(0, |at| self.end(what, self.running[at].started, now))
+    }
+
+    /// A part of a gang has a slot; its first one, or one more.
+    fn part_began(&mut self, now: Time, what: (TaskId, Attempt), slot: u32) {
+        match self.running.iter().any(|runs| runs.what == what) {
+            true => self.wide.entry(what).or_default().push(slot),
+            false => self.running.push_back(Runs { what, started: now, slot }),
         }
     }
 
@@ -272,5 +285,18 @@ mod tests {
         assert_eq!((sum.fill_ns, sum.drain_ns, sum.used_slots), (2 * S, 6 * S, 2));
         assert_eq!((sum.first_start_ns, sum.last_end_ns), (10 * S, 20 * S));
         assert_eq!((sum.executions, sum.busy_ns), (2, 12 * S));
+    }
+
+    #[test]
+    fn a_part_of_a_gang_has_slot_time_and_is_no_attempt() {
+        let (task, attempt) = (TaskId::new(1, 4), Attempt(1));
+        let mut tally = Tally::default();
+        tally.push(Time(10 * S), &Event::PartBegan { task, attempt, slot: 2 });
+        tally.push(Time(10 * S), &Event::PartBegan { task, attempt, slot: 5 });
+        tally.push(Time(13 * S), &Event::PartEnded { task, attempt });
+        tally.push(Time(14 * S), &Event::PartEnded { task, attempt });
+        let part = tally.part();
+        assert_eq!((part.executions, part.busy_ns, part.work_ns), (0, 6 * S, 6 * S));
+        assert_eq!((part.used_slots, part.last_end_ns), (2, 13 * S));
     }
 }

@@ -240,6 +240,8 @@ fn events() -> [Event; EVENT_KINDS] {
         Event::Stale { task, attempt },
         Event::MissedWakeupRepaired { task },
         Event::Widened { task, attempt, slot: 5 },
+        Event::PartBegan { task, attempt, slot: 6 },
+        Event::PartEnded { task, attempt },
         Event::JobEnded { job, end: End::Done },
         Event::Dismissed { task, attempt },
         Event::Shifted { tasks: 2_000, wait_max: Span(20_000_000_000) },

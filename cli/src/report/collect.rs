@@ -149,7 +149,7 @@ pub(crate) fn record(
         report: PrintedReport::of(run.json),
         ..Meta::default()
     };
-    let mut record = Record { meta, tasks, attempts: Vec::new() };
+    let mut record = Record { meta, tasks, ..Record::default() };
     let begin = analysis::past::begin(state);
     let is_later = jobs::later_round(state).is_some();
     let mut collector = Collector::new(JobId(state.job), begin);
@@ -168,6 +168,8 @@ pub(crate) fn record(
     })?;
     let ended = (state.ended_ns > 0).then_some(Time(state.ended_ns));
     let running = collector.finish(ended, Time(client::now_ns()), &mut record, &kind_of);
+    // The parts of gangs hold slots, and are no attempts.
+    let (parts, running): (Vec<_>, Vec<_>) = running.into_iter().partition(|row| row.is_part);
     seen.count(record.attempts.iter().chain(&running));
     let nodes = record.meta.nodes.iter().map(|node| node.node);
     let present: Vec<u32> = nodes.filter(|&node| logs.has(NodeId(node))).collect();
@@ -181,7 +183,7 @@ pub(crate) fn record(
         let remaining = eta::remaining(left, &running, |kind| record.kind(kind));
         let view = record.view();
         let slots = view.slots.values().map(|&slots| u64::from(slots)).sum();
-        let busy: u32 = running.iter().map(AttemptRow::width).sum();
+        let busy: u32 = running.iter().chain(&parts).map(AttemptRow::width).sum();
         record.meta.eta = Some(eta::eta(&view, &remaining, slots, busy.into()));
     }
     Ok(record)

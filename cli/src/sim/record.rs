@@ -44,7 +44,7 @@ pub(super) fn write(
         ..Meta::default()
     };
     let tasks = graph.indices().map(row).collect();
-    let mut record = Record { meta, tasks, attempts: Vec::new() };
+    let mut record = Record { meta, tasks, ..Record::default() };
     let of_task = |task: u32| of_kind[graph.task(task).spec_index as usize];
     let mut by_id: Vec<(LocalId, u32)> =
         graph.indices().map(|task| (collected.ids[task as usize], of_task(task))).collect();

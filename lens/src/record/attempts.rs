@@ -195,6 +195,7 @@ fn read_row(
         outcome: Outcome::ALL[(end & 3) as usize],
         moved_bytes,
         local_bytes,
+        is_part: false,
     })
 }
 

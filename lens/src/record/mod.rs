@@ -152,6 +152,8 @@ pub struct Record {
     pub tasks: Vec<TaskRow>,
     /// In the order of [`AttemptRow::key`].
     pub attempts: Vec<AttemptRow>,
+    /// The parts of gangs besides their first ones, which are attempts; in the same order.
+    pub parts: Vec<AttemptRow>,
 }
 
 impl Record {
@@ -159,6 +161,7 @@ impl Record {
     pub fn sort(&mut self) {
         self.tasks.sort_unstable_by_key(|task| task.task);
         self.attempts.sort_unstable_by_key(AttemptRow::key);
+        self.parts.sort_unstable_by_key(AttemptRow::key);
     }
 
     /// The record as a file. Its rows are in order ([`Self::sort`]).
@@ -206,7 +209,7 @@ impl Record {
         let origin = proto::Time(self.meta.origin_ns);
         let names = self.meta.kinds.clone();
         let mut lens = Lens::new(job, origin, Sampling::default(), names, |_| 0);
-        self.attempts.iter().for_each(|row| lens.add(row));
+        self.attempts.iter().chain(&self.parts).for_each(|row| lens.add(row));
         let mut view = lens.finish(None);
         view.counts.stolen = self.meta.steals;
         view.counts.pushed = self.meta.pushes;

@@ -31,16 +31,18 @@ const MORE_SLOTS_MAX: u64 = 1 << 26;
 const META: u8 = b'M';
 const TASKS: u8 = b'T';
 const ATTEMPTS: u8 = b'A';
+const PARTS: u8 = b'p';
 const END: u8 = b'E';
 
 pub(super) fn write(record: &Record) -> Result<Vec<u8>, RecordError> {
-    if record.attempts.len().max(record.tasks.len()) > RECORD_ROWS_MAX {
+    if rows_max(record) > RECORD_ROWS_MAX {
         return Err(RecordError::TooLarge("it has too many tasks or attempts"));
     }
     if record.tasks.iter().map(|row| row.name.len()).sum::<usize>() > NAMES_BYTES_MAX {
         return Err(RecordError::TooLarge("the names of the tasks"));
     }
-    if record.attempts.iter().map(|row| row.more.len() as u64).sum::<u64>() > MORE_SLOTS_MAX {
+    let wide = record.attempts.iter().chain(&record.parts);
+    if wide.map(|row| row.more.len() as u64).sum::<u64>() > MORE_SLOTS_MAX {
         return Err(RecordError::TooLarge("the slots of wide attempts"));
     }
     let mut file = MAGIC.to_vec();
@@ -54,9 +56,17 @@ pub(super) fn write(record: &Record) -> Result<Vec<u8>, RecordError> {
     for block in record.attempts.chunks(RECORD_BLOCK_ROWS) {
         section(&mut file, ATTEMPTS, &attempts::write(block), &mut sums)?;
     }
+    for block in record.parts.chunks(RECORD_BLOCK_ROWS) {
+        section(&mut file, PARTS, &attempts::write(block), &mut sums)?;
+    }
     let all = crc32fast::hash(&sums);
     section(&mut file, END, &all.to_le_bytes(), &mut sums)?;
     Ok(file)
+}
+
+/// The rows of the longest table.
+fn rows_max(record: &Record) -> usize {
+    record.attempts.len().max(record.tasks.len()).max(record.parts.len())
 }
 
 /// Appends a section. `sums` gets its checksum.
@@ -112,6 +122,11 @@ pub(super) fn read(bytes: &[u8]) -> Result<Record, RecordError> {
             }
             TASKS => tasks::read(&raw, at, &mut record.tasks, &mut names_left)?,
             ATTEMPTS => attempts::read(&raw, at, &mut record.attempts, &mut more_left)?,
+            PARTS => {
+                let known = record.parts.len();
+                attempts::read(&raw, at, &mut record.parts, &mut more_left)?;
+                record.parts[known..].iter_mut().for_each(|row| row.is_part = true);
+            }
             END => {
                 let wrong = |what| Err(RecordError::Malformed { at, what });
                 if raw != crc32fast::hash(&sums).to_le_bytes() {
@@ -129,7 +144,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Record, RecordError> {
             tag if tag.is_ascii_lowercase() => {}
             tag => return Err(RecordError::UnknownSection(char::from(tag))),
         }
-        if record.attempts.len().max(record.tasks.len()) > RECORD_ROWS_MAX {
+        if rows_max(&record) > RECORD_ROWS_MAX {
             return Err(RecordError::TooLarge("it has too many tasks or attempts"));
         }
         sums.extend_from_slice(&section.sum.to_le_bytes());

@@ -25,6 +25,7 @@ fn attempt() -> impl Strategy<Value = AttemptRow> {
             outcome: Outcome::ALL[outcome],
             moved_bytes: sizes.0,
             local_bytes: sizes.1,
+            is_part: false,
         }
     })
 }
@@ -44,11 +45,13 @@ fn task() -> impl Strategy<Value = TaskRow> {
 prop_compose! {
     fn record()(
         attempts in prop::collection::vec(attempt(), 0..40),
+        parts in prop::collection::vec(attempt(), 0..9),
         tasks in prop::collection::vec(task(), 0..40),
         name in "\\PC{0,20}",
     ) -> Record {
         let meta = Meta { schema: 1, name, kinds: vec!["a".to_owned()], ..Meta::default() };
-        let mut record = Record { meta, tasks, attempts };
+        let parts = parts.into_iter().map(|row| AttemptRow { is_part: true, ..row }).collect();
+        let mut record = Record { meta, tasks, attempts, parts };
         record.sort();
         record
     }
@@ -225,6 +228,7 @@ pub(crate) fn large(tasks: u64) -> Record {
                 moved_bytes,
                 local_bytes: 5_000_000 - moved_bytes,
                 more: Box::default(),
+                is_part: false,
             });
             let name = format!("align-{}", (node * tasks / nodes) + number);
             record.tasks.push(TaskRow { task, name, state: 3, exit_code: 0 });

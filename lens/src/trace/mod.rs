@@ -24,7 +24,7 @@ struct Slice<'r> {
 fn slices(record: &Record) -> Vec<Slice<'_>> {
     let origin = record.meta.submitted_us;
     let mut slices: Vec<Slice<'_>> = Vec::with_capacity(record.attempts.len());
-    for row in &record.attempts {
+    for row in record.attempts.iter().chain(&record.parts) {
         for &slot in std::iter::once(&row.slot).chain(&*row.more) {
             let start_us = row.start_us.saturating_sub(origin);
             let end_us = row.end_us().saturating_sub(origin);
@@ -56,7 +56,7 @@ fn busy(record: &Record) -> Vec<(u64, u64)> {
     let (from, to) = (record.meta.submitted_us, record.end_us());
     let width = to.saturating_sub(from).div_ceil(STEPS).max(1);
     let mut sums = vec![0u64; STEPS as usize];
-    for row in &record.attempts {
+    for row in record.attempts.iter().chain(&record.parts) {
         let mut at = row.start_us.max(from) - from;
         let end = row.end_us().min(to).saturating_sub(from);
         while at < end {

@@ -242,6 +242,9 @@ impl View {
     fn add(&mut self, row: &AttemptRow, in_detail: bool, kind: &mut KindView) {
         let (start, end, width) = (row.start_us, row.end_us(), u64::from(row.width()));
         let lane = if row.outcome == Outcome::Done { WORKING } else { LOST };
+        if row.is_part {
+            return self.add_part(row, lane, kind);
+        }
         self.work.add(row);
         kind.work.add(row);
         kind.busy.add(lane, start, end, width);
@@ -260,6 +263,18 @@ impl View {
         self.detailed += 1;
         kind.waited.add(row.wait_us);
         kind.slowest.add(row);
+    }
+
+    /// A part of a gang adds to the slot time of its node, and is no attempt.
+    fn add_part(&mut self, row: &AttemptRow, lane: usize, kind: &mut KindView) {
+        let (start, end, width) = (row.start_us, row.end_us(), u64::from(row.width()));
+        self.work.add_slots(row);
+        kind.work.add_slots(row);
+        kind.busy.add(lane, start, end, width);
+        self.nodes.change(NodeKey(row.node), |node| {
+            node.work.add_slots(row);
+            node.busy.add(lane, start, end, width);
+        });
     }
 
     /// The number of attempts.
@@ -286,16 +301,20 @@ impl View {
 impl Work {
     fn add(&mut self, row: &AttemptRow) {
         self.attempts[row.outcome as usize] += 1;
-        let slot_us = row.ran_us.saturating_mul(row.width().into());
-        self.busy_us = self.busy_us.saturating_add(slot_us);
-        if row.outcome != Outcome::Done {
-            self.lost_us = self.lost_us.saturating_add(slot_us);
-        }
+        self.add_slots(row);
         self.moved_bytes = self.moved_bytes.saturating_add(row.moved_bytes);
         self.local_bytes = self.local_bytes.saturating_add(row.local_bytes);
         self.ran.add(row.ran_us);
         self.first_start_us =
             Some(self.first_start_us.map_or(row.start_us, |it| it.min(row.start_us)));
         self.last_end_us = self.last_end_us.max(Some(row.end_us()));
+    }
+
+    fn add_slots(&mut self, row: &AttemptRow) {
+        let slot_us = row.ran_us.saturating_mul(row.width().into());
+        self.busy_us = self.busy_us.saturating_add(slot_us);
+        if row.outcome != Outcome::Done {
+            self.lost_us = self.lost_us.saturating_add(slot_us);
+        }
     }
 }

@@ -114,6 +114,11 @@ pub enum Event {
     Started { task: TaskId, attempt: Attempt, slot: u32 },
     /// An attempt that has just started takes this slot as well.
     Widened { task: TaskId, attempt: Attempt, slot: u32 },
+    /// A gang that another node leads starts, and its part here has this slot. A part with several
+    /// slots has one such event for each.
+    PartBegan { task: TaskId, attempt: Attempt, slot: u32 },
+    /// The gang has ended: its part here frees its slots.
+    PartEnded { task: TaskId, attempt: Attempt },
     /// An attempt ended on this node.
     Ended {
         task: TaskId,
@@ -240,10 +245,20 @@ impl Encoder {
                 self.numbers(&[from.0.into(), bytes, took.0]);
                 7
             }
-            Event::Started { task, attempt, slot } | Event::Widened { task, attempt, slot } => {
+            Event::Started { task, attempt, slot }
+            | Event::Widened { task, attempt, slot }
+            | Event::PartBegan { task, attempt, slot } => {
                 self.task(task, attempt);
                 self.number(slot.into());
-                if matches!(event, Event::Started { .. }) { 8 } else { 33 }
+                match event {
+                    Event::Started { .. } => 8,
+                    Event::Widened { .. } => 33,
+                    _ => 35,
+                }
+            }
+            Event::PartEnded { task, attempt } => {
+                self.task(task, attempt);
+                36
             }
             Event::Ended { task, attempt, end, started, moved_bytes, local_bytes } => {
                 let ran = self.last.saturating_sub(started.0);
@@ -498,7 +513,7 @@ impl<'a> Decoder<'a> {
                 wait_max: Span(self.number()?),
                 steal: [Span(self.number()?), Span(self.number()?)],
             }),
-            4..=13 | 25 | 27..=29 | 32..=34 => self.task_event(tag),
+            4..=13 | 25 | 27..=29 | 32..=36 => self.task_event(tag),
             _ => Err(DecodeError::UnknownTag { tag, at }),
         }
     }
@@ -530,6 +545,8 @@ impl<'a> Decoder<'a> {
             },
             8 => Event::Started { task, attempt, slot: self.small()? },
             33 => Event::Widened { task, attempt, slot: self.small()? },
+            35 => Event::PartBegan { task, attempt, slot: self.small()? },
+            36 => Event::PartEnded { task, attempt },
             9 => Event::Ended {
                 task,
                 attempt,

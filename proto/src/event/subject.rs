@@ -22,6 +22,8 @@ impl Event {
             | Self::Fetched { task, .. }
             | Self::Started { task, .. }
             | Self::Widened { task, .. }
+            | Self::PartBegan { task, .. }
+            | Self::PartEnded { task, .. }
             | Self::Ended { task, .. }
             | Self::Committed { task, .. }
             | Self::Turned { task, .. }

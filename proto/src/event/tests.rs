@@ -30,6 +30,8 @@ fn events_round_trip_and_stay_small() {
             },
         ),
         (Time(9_000), Event::Widened { task, attempt, slot: 3 }),
+        (Time(9_000), Event::PartBegan { task, attempt, slot: 4 }),
+        (Time(9_001), Event::PartEnded { task, attempt }),
         (Time(9_001), Event::Shifted { tasks: 2_000, wait_max: Span(20) }),
         (Time(9_001), Event::PolicyChanged { from: 3, to: 1 }),
         (Time(9_001), retuned),

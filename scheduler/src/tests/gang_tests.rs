@@ -2,7 +2,7 @@
 
 use proto::wire::GangStep;
 use proto::wire::message::Body;
-use proto::{Attempt, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
+use proto::{Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::holder::task::unpack;
 use crate::output::Out;
@@ -90,6 +90,41 @@ fn a_gang_starts_when_all_its_nodes_have_joined() {
     deliver(&mut leader, &mut out);
     assert_eq!(out.launches.iter().map(|it| it.task).collect::<Vec<_>>(), [gang()]);
     assert_eq!(leader.holder.slots().free(), 0);
+}
+
+/// The first node has an attempt instead.
+#[test]
+fn the_part_of_another_node_has_events_from_the_start_of_the_gang_to_its_end() {
+    let (mut leader, mut out) = leader();
+    let homes = test_nodes::homes(1, (0..2).map(test_nodes::member).collect(), &[1, 1]);
+    let mut member = test_nodes::scheduler(1, 1, Tuning::of(Policy::Mlb), homes);
+    let mut told = Out::default();
+    member.on_peer_incarnation(NOW, ME, Incarnation(1), &mut told);
+    let exchange =
+        |leader: &mut Scheduler, out: &mut Out, member: &mut Scheduler, told: &mut Out| {
+            for _ in 0..6 {
+                for asked in deliver(leader, out) {
+                    member.on_message(NOW, ME, Body::Gang(asked), told);
+                }
+                step(member, told);
+                for (_, body) in std::mem::take(&mut told.reliable) {
+                    leader.on_message(NOW, OTHER, body, out);
+                }
+            }
+        };
+    let of_parts = |out: &Out| {
+        let is_part = |it: &&Event| matches!(it, Event::PartBegan { .. } | Event::PartEnded { .. });
+        out.events.iter().filter(is_part).copied().collect::<Vec<_>>()
+    };
+    exchange(&mut leader, &mut out, &mut member, &mut told);
+    assert_eq!(out.launches.len(), 1);
+    let (task, attempt) = (gang(), ATTEMPT);
+    let began = Event::PartBegan { task, attempt, slot: 0 };
+    assert_eq!(of_parts(&told), [began]);
+    member.on_peer_incarnation(NOW, ME, Incarnation(2), &mut told);
+    step(&mut member, &mut told);
+    assert_eq!(of_parts(&told), [began, Event::PartEnded { task, attempt }]);
+    assert_eq!(of_parts(&out), []);
 }
 
 /// In one step the gang is revoked, because a user has cancelled it, and the last node joins.

@@ -11,6 +11,25 @@ fn explained(instance: &Instance, job: &str) -> String {
     instance.starling(&["task", "explain", job, &id]).ok().stdout
 }
 
+/// A gang that had two nodes of two slots for at least two seconds.
+fn has_slots_of_both_nodes(instance: &Instance, job: &str) {
+    let is_of_both = |busy: &serde_json::Value| busy.as_f64().is_some_and(|busy_s| busy_s >= 8.0);
+    let info = instance.json(&["job", "info", job]);
+    assert!(is_of_both(&info["work_s"]), "{info}");
+    instance.starling(&["report", job, "-o", "gang.srr"]).ok();
+    for report in
+        [instance.json(&["report", job]), instance.json(&["report", "--from", "gang.srr"])]
+    {
+        assert!(is_of_both(&report["busy_s"]), "{report}");
+        assert_eq!(report["attempts"], 1, "{report}");
+        let nodes = report["per_node"].as_array().expect("a list");
+        let busy = nodes.iter().filter(|it| it["busy_s"].as_f64() >= Some(4.0));
+        assert_eq!(busy.count(), 2, "{report}");
+    }
+    let past = instance.json(&["job", "info", "--from", "gang.srr"]);
+    assert_eq!(past["work_s"], info["work_s"], "{past}");
+}
+
 #[test]
 fn a_gang_runs_alone_on_its_nodes_and_names_them() {
     let instance = Instance::up(3, 2);
@@ -42,6 +61,7 @@ fn a_gang_runs_alone_on_its_nodes_and_names_them() {
         .map(|(node, _)| node)
         .collect();
     assert!(inside.len() <= 1, "they ran beside the gang on {inside:?}");
+    has_slots_of_both_nodes(&instance, &job);
     instance.down();
 }
 

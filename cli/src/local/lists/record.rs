@@ -109,7 +109,8 @@ impl ListRecord {
             report: PrintedReport::of(facts.json),
             ..Meta::default()
         };
-        let mut record = Record { meta, tasks: self.tasks, attempts: self.attempts };
+        let mut record =
+            Record { meta, tasks: self.tasks, attempts: self.attempts, ..Record::default() };
         record.sort();
         record
     }

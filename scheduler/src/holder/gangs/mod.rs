@@ -11,7 +11,7 @@ mod tend;
 mod tests;
 mod turns;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use proto::{Attempt, NodeId, TaskId, Time};
 use resources::{Fit, PoolSet};
@@ -31,8 +31,8 @@ pub(crate) struct Gangs {
     chosen_by: BTreeMap<TaskId, u64>,
     /// The oldest part that waits here, and the pools that were short of it since.
     kept: Option<(Stamp, PoolSet)>,
-    /// The joined parts that the shell knows.
-    told: BTreeSet<(TaskId, Attempt)>,
+    /// The joined parts that the shell knows. True: another node leads the gang.
+    told: BTreeMap<(TaskId, Attempt), bool>,
 }
 
 /// A part of a gang on one node, for checkers.
@@ -53,7 +53,7 @@ impl Gangs {
             leads: BTreeMap::new(),
             chosen_by: BTreeMap::new(),
             kept: None,
-            told: BTreeSet::new(),
+            told: BTreeMap::new(),
         }
     }
     fn is_empty(&self) -> bool {

@@ -1,10 +1,10 @@
 //! The parts of gangs, as the shells of their nodes know them: from the start of a gang to its end,
 //! further commands of its task may run on each of its nodes.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use proto::work::{GangNode, Granted, Part, PartChange};
-use proto::{Attempt, NodeId, TaskId};
+use proto::{Attempt, Event, NodeId, TaskId};
 use resources::{Name, Quantity, Variant};
 
 use crate::holder::slots::Seat;
@@ -33,23 +33,32 @@ impl Scheduler {
     /// The parts of gangs that run here, without those of tasks that run here themselves.
     pub(crate) fn parts_of_others(&self) -> usize {
         let parts = self.holder.gangs.iter().flat_map(|gangs| &gangs.told);
-        parts.filter(|(task, _)| !self.holder.running().contains_key(task)).count()
+        parts.filter(|((task, _), _)| !self.holder.running().contains_key(task)).count()
     }
 
     /// Tells the shell which parts have begun and which have ended since the last call.
     pub(crate) fn tell_parts(&mut self, out: &mut Out) {
         let Some(gangs) = &mut self.holder.gangs else { return };
         let joined = gangs.line.parts().filter(|(_, part)| part.is_joined());
-        let joined: BTreeSet<_> = joined.map(|(stamp, part)| (stamp.task, part.attempt)).collect();
-        if joined == gangs.told {
+        // The first part belongs to the attempt, which has events of its own.
+        let joined: BTreeMap<_, _> = joined
+            .map(|(stamp, part)| {
+                ((stamp.task, part.attempt), !gangs.leads.contains_key(&stamp.task))
+            })
+            .collect();
+        if joined.keys().eq(gangs.told.keys()) {
             return;
         }
         let told = std::mem::replace(&mut gangs.told, joined.clone());
         // An end first: the next attempt of a task may begin in the same step.
         let is_silent = self.holder.mutant == Some(Mutant::PartEndUntold);
-        let ended = told.difference(&joined).filter(|_| !is_silent);
-        out.parts.extend(ended.map(|&(task, attempt)| PartChange::Ends(task, attempt)));
-        for &(task, attempt) in joined.difference(&told) {
+        let ended = told.iter().filter(|(key, _)| !joined.contains_key(key) && !is_silent);
+        for (&(task, attempt), &is_of_other) in ended {
+            out.parts.push(PartChange::Ends(task, attempt));
+            out.events.extend(is_of_other.then_some(Event::PartEnded { task, attempt }));
+        }
+        let begun = joined.iter().filter(|(key, _)| !told.contains_key(key));
+        for (&(task, attempt), &is_of_other) in begun {
             let seat = self.seat_of_part(task, attempt);
             let part = Part {
                 task,
@@ -57,6 +66,11 @@ impl Scheduler {
                 cpus: seat.map_or(1, |seat| 1 + self.holder.slots.more(seat.first).len() as u32),
                 granted: seat.and_then(|seat| self.holder.slots.granted(seat)),
             };
+            if let Some(seat) = seat.filter(|_| is_of_other) {
+                let more = self.holder.slots.more(seat.first).iter().copied();
+                let slots = std::iter::once(seat.first).chain(more);
+                out.events.extend(slots.map(|slot| Event::PartBegan { task, attempt, slot }));
+            }
             out.parts.push(PartChange::Begins(Box::new(part)));
         }
     }

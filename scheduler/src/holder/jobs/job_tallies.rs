@@ -154,6 +154,8 @@ fn job_of(event: &Event) -> Option<JobId> {
     match *event {
         Event::Started { task, .. }
         | Event::Widened { task, .. }
+        | Event::PartBegan { task, .. }
+        | Event::PartEnded { task, .. }
         | Event::Ended { task, .. }
         | Event::Fetched { task, .. }
         | Event::Stolen { task, .. }
