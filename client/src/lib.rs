@@ -112,4 +112,4 @@ pub use security::{Bundle, Dialer, Keyring, Role};
 pub use submit::{AfterJob, JobHandle, JobSettings, Submit, SubmitOptions, now_ns};
 pub use variables::{DeclaredVariable, Variable, VariablesWatch};
 pub use watch::JobWatch;
-pub use workloads::{CrashLimit, Graph, Needs, Notice, Pin, Placement, Plan};
+pub use workloads::{CpuPin, CrashLimit, Graph, Needs, Notice, Placement, Plan};

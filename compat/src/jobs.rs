@@ -286,7 +286,7 @@ async fn info(front: &Front, client: &Client, selector: &Selector) -> Result<(),
     let mut all_json = Vec::new();
     for job in selected(front, &states(client).await?, selector)? {
         let record = records::job(client, job.id).await?;
-        let rows = tasks::rows(client, &job).await?;
+        let rows = tasks::rows_with_workers(client, &job, &record).await?;
         if front.form == Form::Json {
             all_json.push(json::job_detail(&job, &record, &rows));
             continue;

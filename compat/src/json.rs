@@ -85,14 +85,11 @@ fn way(way: &Way, nodes: u32) -> Value {
         };
         json!({ "resource": name, "request": request })
     };
-    let is_default =
-        |(name, text): &&(String, String)| nodes > 0 && name == "cpus" && text == "all";
-    let amounts = way.amounts.iter().filter(|it| !is_default(it)).map(amount).collect::<Vec<_>>();
     json!({
         "n_nodes": nodes,
         "min_time": way.time_request_ns as f64 / 1e9,
         "weight": way.weight.unwrap_or(1.0),
-        "resources": amounts,
+        "resources": way.amounts.iter().map(amount).collect::<Vec<_>>(),
     })
 }
 

@@ -1,6 +1,7 @@
 //! What the front keeps in the key-value store.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use client::{Cas, Client, ClientError};
 use proto::JobId;
@@ -150,7 +151,7 @@ pub(crate) fn input_key(job: JobId, ids: &[u64]) -> String {
 }
 
 /// The key of the hosts of a task on several workers.
-fn hosts_key(job: &str, task: &str) -> Vec<u8> {
+fn hosts_key(job: impl Display, task: impl Display) -> Vec<u8> {
     format!("hq/hosts/{job}/{task}").into_bytes()
 }
 
@@ -213,7 +214,7 @@ pub(crate) async fn forget_job(client: &Client, job: JobId) -> Result<(), Failur
     for submission in self::job(client, job).await?.submissions {
         kv.remove(input_key(job, &submission.ids).as_bytes()).await?;
         for task in submission.ids.iter().filter(|_| submission.nodes > 0) {
-            kv.remove(&hosts_key(&job.0.to_string(), &task.to_string())).await?;
+            kv.remove(&hosts_key(job.0, task)).await?;
         }
     }
     kv.remove(&job_key(job)).await?;
@@ -235,7 +236,7 @@ pub(crate) async fn hosts(
     job: JobId,
     task: u64,
 ) -> Result<Option<Vec<String>>, Failure> {
-    read(client, &hosts_key(&job.0.to_string(), &task.to_string())).await
+    read(client, &hosts_key(job.0, task)).await
 }
 
 /// Adds a worker, and gives it the next number.

@@ -280,18 +280,18 @@ fn ask<T>(question: impl AsyncFnOnce(Client) -> Result<T, ClientError>) -> Resul
     answer.map_err(|error| error.to_string())
 }
 
-/// Sets the variables of a task on several workers, writes the files with their names, and keeps
+/// Sets the variables of a task on several workers, writes the files with their names, and stores
 /// the names for lists of tasks. Without an answer of the cluster there is only the file of hosts.
 fn name_workers(command: &mut Command, names: &Names<'_>) {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     command.env("HQ_NUM_NODES", variable("STARLING_NODES"));
     let nodes = variable("STARLING_NODE_NAMES");
-    let nodes: Vec<u32> =
-        nodes.split(' ').filter_map(|it| it.strip_prefix('n')?.parse().ok()).collect();
     let hosts = ask(async |client| {
         let known = workers::names(&client).await.unwrap_or_default();
-        let host = |node: &u32| known.get(node).cloned().unwrap_or_else(|| format!("n{node}"));
-        let hosts: Vec<String> = nodes.iter().map(host).collect();
+        let host_of = |node: u32| known.get(&node).cloned();
+        let host = |node: &str| node.strip_prefix('n')?.parse().ok().and_then(host_of);
+        let hosts = nodes.split(' ').map(|node| host(node).unwrap_or_else(|| node.to_owned()));
+        let hosts: Vec<String> = hosts.collect();
         records::note_hosts(&client, (names.job, names.task), &hosts).await?;
         Ok(hosts)
     });

@@ -11,7 +11,7 @@ use verb::errors::Failure;
 use crate::args::{Form, TaskVerb};
 use crate::cluster::Front;
 use crate::jobs::{self, Job};
-use crate::records::{self, Submission, Way};
+use crate::records::{self, JobRecord, Submission, Way};
 use crate::task::REASON;
 use crate::words::{Ids, Selector, span, time_of_day};
 use crate::{explain, json, table, workers};
@@ -24,7 +24,7 @@ const EXPLAINED_MAX: usize = 100;
 pub(crate) struct TaskRow {
     pub(crate) id: u64,
     pub(crate) state: &'static str,
-    /// The name of its worker; of several, a line each.
+    /// The name of its first worker, or of all, a line each.
     pub(crate) worker: String,
     pub(crate) started_ns: u64,
     pub(crate) ended_ns: u64,
@@ -114,13 +114,16 @@ pub(crate) async fn rows(client: &Client, job: &Job) -> Result<Vec<TaskRow>, Fai
         }
     }
     rows.sort_unstable_by_key(|row| row.id);
-    name_all_workers(client, job, &mut rows).await?;
     Ok(rows)
 }
 
-/// Names all workers of tasks that have several.
-async fn name_all_workers(client: &Client, job: &Job, rows: &mut [TaskRow]) -> Result<(), Failure> {
-    let record = records::job(client, job.id).await?;
+/// The tasks of a job, by number, with all workers of tasks that have several.
+pub(crate) async fn rows_with_workers(
+    client: &Client,
+    job: &Job,
+    record: &JobRecord,
+) -> Result<Vec<TaskRow>, Failure> {
+    let mut rows = rows(client, job).await?;
     for row in rows.iter_mut().filter(|row| row.has_started) {
         if record.of_task(row.id).is_some_and(|of| of.nodes > 0)
             && let Some(hosts) = records::hosts(client, job.id, row.id).await?
@@ -128,7 +131,7 @@ async fn name_all_workers(client: &Client, job: &Job, rows: &mut [TaskRow]) -> R
             row.worker = hosts.join("\n");
         }
     }
-    Ok(())
+    Ok(rows)
 }
 
 /// Captured output of tasks.
@@ -228,10 +231,8 @@ pub(crate) fn resources(of: &Submission) -> String {
     };
     let ways = of.ways();
     if let [only] = &ways[..] {
-        let is_default = |line: &String| of.nodes > 0 && line == "cpus: all";
         let nodes = (of.nodes > 0).then(|| format!("nodes: {}", of.nodes));
-        let amounts = lines(only).into_iter().filter(|line| !is_default(line));
-        return nodes.into_iter().chain(amounts).collect::<Vec<_>>().join("\n");
+        return nodes.into_iter().chain(lines(only)).collect::<Vec<_>>().join("\n");
     }
     let variant = |(at, way): (usize, &Way)| {
         std::iter::once(format!("# Variant {}", at + 1)).chain(lines(way)).collect::<Vec<_>>()
@@ -289,7 +290,7 @@ async fn list(
         let mut by_job = serde_json::Map::new();
         for job in &jobs {
             let record = records::job(client, job.id).await?;
-            let rows = rows(client, job).await?;
+            let rows = rows_with_workers(client, job, &record).await?;
             by_job.insert(job.id.0.to_string(), json::tasks(&rows, &record));
         }
         return front.context.output.raw_line(&serde_json::Value::from(by_job).to_string());
@@ -304,7 +305,8 @@ async fn list(
     }
     let mut lines = Vec::new();
     for job in &jobs {
-        for row in rows(client, job).await? {
+        let record = records::job(client, job.id).await?;
+        for row in rows_with_workers(client, job, &record).await? {
             let mut line = Vec::new();
             if has_jobs {
                 line.push(job.id.0.to_string());
@@ -329,7 +331,7 @@ async fn info(
     let mut all_json = Vec::new();
     for job in jobs::selected(front, &jobs::states(client).await?, selector)? {
         let record = records::job(client, job.id).await?;
-        let rows = rows(client, &job).await?;
+        let rows = rows_with_workers(client, &job, &record).await?;
         for &id in &tasks.0 {
             let Some(row) = rows.iter().find(|row| row.id == id) else {
                 front.context.output.line(&format!("WARN Task {id} not found"))?;

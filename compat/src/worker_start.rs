@@ -10,6 +10,7 @@ use proto::wire::MemberPhase;
 use proto::wire::map_command::Body;
 use serde::Deserialize;
 use verb::errors::{Failure, plain};
+use verb::flags::needs::group_label;
 
 use crate::args::{DeployArgs, Form, WorkerArgs};
 use crate::cluster::{Front, MAP_TIMEOUT, is_up};
@@ -268,7 +269,7 @@ pub(crate) fn run(front: &Front, args: &WorkerArgs) -> Result<ExitCode, Failure>
     }
     // Starling finds the group of a batch job by itself.
     if let Some(group) = args.group.as_ref().filter(|group| *group != DEFAULT_GROUP) {
-        flag("--label", format!("group:{}", label(group)));
+        flag("--label", group_label(group));
     }
     if let Some(limit) = args.time_limit {
         flag("--time-limit", format!("{}ns", limit.0.as_nanos()));
@@ -281,12 +282,6 @@ pub(crate) fn run(front: &Front, args: &WorkerArgs) -> Result<ExitCode, Failure>
     let record = WorkerRecord { pools, couplings, ..record };
     let by = register(front, record)?;
     front.become_node(&[vec!["--join".to_owned(), by], words].concat(), &sums)
-}
-
-/// The name of a group in a label.
-fn label(group: &str) -> String {
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    group.chars().map(|c| if fits(c) { c } else { '-' }).collect()
 }
 
 /// Returns the address of a node to join.

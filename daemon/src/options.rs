@@ -115,9 +115,9 @@ impl NodeOptions {
         (self.slots > 0)
             .then(|| offer.with_cpus(self.slots).map_or_else(|| offer.clone(), Arc::new))
     }
-    /// The reason why no command can be bound to the cpus of its slots.
+    /// The reason why no command can be pinned to the cpus of its slots.
     #[must_use]
-    pub fn cpus_unknown(&self) -> Option<String> {
+    pub fn pin_refusal(&self) -> Option<String> {
         let at = (self.node.0 as usize).min(self.offers.len().saturating_sub(1));
         let offer = self.offers.get(at);
         let cpus = offer.and_then(|offer| offer.pool(&Name::cpus())).and_then(Pool::amount);

@@ -73,9 +73,9 @@ pub struct ExecutorConfig {
     pub hides_slurm: bool,
     /// The pools of GPUs that the node offers: commands see only those that they were given.
     pub gpu_pools: Vec<String>,
-    /// The reason why the cpus of attempts are not cpus of this machine, so that no command can be
-    /// bound to them; `None`: they are.
-    pub cpus_unknown: Option<String>,
+    /// The reason why no command can be pinned to the cpus of its attempt, as a clause; `None`:
+    /// commands can.
+    pub pin_refusal: Option<String>,
     /// The time without an answer after which a spawner is replaced.
     pub spawner_silence: Span,
     /// Receives messages for the node's operator, one line each.
@@ -92,7 +92,7 @@ impl ExecutorConfig {
             slots,
             spawner_program: None,
             gpu_pools: Vec::new(),
-            cpus_unknown: None,
+            pin_refusal: None,
             max_object_bytes: limits::OBJECT_BYTES_MAX_DEFAULT,
             max_staged_bytes: STAGED_BYTES_DEFAULT,
             captured_task_bytes: limits::CAPTURED_TASK_BYTES_DEFAULT,

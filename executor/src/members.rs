@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use proto::wire::Pin;
+use proto::wire::CpuPin;
 use proto::work::{GangNode, Part};
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -24,7 +24,7 @@ use crate::commands::doorway::Entrance;
 use crate::commands::environment::push_variable;
 use crate::commands::gang::push_gang;
 use crate::commands::names::is_hidden_variable;
-use crate::commands::pin::{PIN_VARIABLE, pin_of, push_pin};
+use crate::commands::pin::{PIN_VARIABLE, push_pin};
 use crate::commands::resources::{granted_memory_bytes, push_resources, size};
 use crate::commands::stage::text_of;
 use crate::error::reason;
@@ -348,11 +348,11 @@ fn environment(
     Ok(out)
 }
 
-/// How the caller is bound to its cpus.
-fn pin_among(environment: &[Vec<u8>]) -> Pin {
+/// How the caller is pinned to its cpus.
+fn pin_among(environment: &[Vec<u8>]) -> CpuPin {
     let start = format!("{PIN_VARIABLE}=").into_bytes();
     let word = environment.iter().find_map(|it| it.strip_prefix(&start[..]));
-    word.map_or(Pin::Unpinned, pin_of)
+    word.and_then(|word| CpuPin::named(str::from_utf8(word).ok()?)).unwrap_or_default()
 }
 
 /// The caller's number of threads, if its node has set it: then it is that of its cpus.

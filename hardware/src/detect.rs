@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use resources::limits::INDICES_MAX;
 use resources::{
-    Amount, Coupling, GROUP_PREFIX, GroupRef, Name, Offer, OfferError, Pool, parse_coupling,
-    parse_no_pool, parse_pool,
+    Amount, Coupling, GroupRef, Name, Offer, OfferError, Pool, parse_coupling, parse_no_pool,
+    parse_pool,
 };
 use thiserror::Error;
 
@@ -102,7 +102,7 @@ pub fn detect(machine: &Machine, settings: &Settings) -> Result<Detection, Detec
         pools.push(FoundPool { pool, source, grouping, numa, limits: Vec::new() });
     }
     add_labels(&mut pools, &settings.labels)?;
-    pools.extend(group_of_allocation(machine, &settings.labels));
+    pools.extend(group_of_job(machine, &pools));
     pools.sort_by(|a, b| a.pool.name.cmp(&b.pool.name));
     let (couplings, couplings_source) = match settings.couplings.is_empty() {
         true => (couplings(&pools), "NUMA nodes".to_owned()),
@@ -125,25 +125,24 @@ fn add_labels(pools: &mut Vec<FoundPool>, labels: &[String]) -> Result<(), Detec
         if pools.iter().any(|found| found.pool.name == name) {
             return Err(DetectError::LabelIsPool(name));
         }
-        let (pool, source) = (Pool::label(name), "--label".to_owned());
-        let (grouping, numa, limits) = (None, Vec::new(), Vec::new());
-        pools.push(FoundPool { pool, source, grouping, numa, limits });
+        pools.push(found_label(name, "--label"));
     }
     Ok(())
 }
 
+fn found_label(name: Name, source: &str) -> FoundPool {
+    let (pool, source) = (Pool::label(name), source.to_owned());
+    FoundPool { pool, source, grouping: None, numa: Vec::new(), limits: Vec::new() }
+}
+
 /// The label of the group of nodes in a batch job, unless a group is given.
-fn group_of_allocation(machine: &Machine, labels: &[String]) -> Option<FoundPool> {
-    if labels.iter().any(|label| label.starts_with(GROUP_PREFIX)) {
+fn group_of_job(machine: &Machine, given: &[FoundPool]) -> Option<FoundPool> {
+    if given.iter().any(|found| found.pool.name.group_name().is_some()) {
         return None;
     }
-    let (source, job) =
-        JOB_VARIABLES.iter().find_map(|&name| Some((name, machine.variable(name)?)))?;
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let job: String = job.chars().map(|c| if fits(c) { c } else { '-' }).collect();
-    let pool = Pool::label(Name::label(&format!("{GROUP_PREFIX}{job}")).ok()?);
-    let source = source.to_owned();
-    Some(FoundPool { pool, source, grouping: None, numa: Vec::new(), limits: Vec::new() })
+    let job_of = |name| Some((name, machine.variable(name).filter(|job| !job.is_empty())?));
+    let (source, job) = JOB_VARIABLES.into_iter().find_map(job_of)?;
+    Some(found_label(Name::group(job), source))
 }
 
 fn pool_of_cpus(found: &FoundCpus) -> Result<FoundPool, OfferError> {

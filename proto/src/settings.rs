@@ -1,7 +1,7 @@
-//! Settings of a job.
+//! Settings of jobs and of commands.
 
 use crate::limits::JOB_TASKS_MAX_DEFAULT;
-use crate::wire;
+use crate::wire::{self, CpuPin};
 
 impl wire::JobSettings {
     /// The maximum number of tasks, with those that tasks spawn.
@@ -10,6 +10,38 @@ impl wire::JobSettings {
         match self.max_tasks {
             0 => JOB_TASKS_MAX_DEFAULT,
             limit => limit,
+        }
+    }
+}
+
+/// The words for how a command is pinned to its cpus, in flags, workflow files and variables.
+impl CpuPin {
+    const WORDS: [(Self, &'static str); 2] = [(Self::Taskset, "taskset"), (Self::Omp, "omp")];
+
+    /// `None`: the command is not pinned.
+    #[must_use]
+    pub fn word(self) -> Option<&'static str> {
+        Self::WORDS.into_iter().find(|(pin, _)| *pin == self).map(|(_, word)| word)
+    }
+    #[must_use]
+    pub fn named(word: &str) -> Option<Self> {
+        Self::WORDS.into_iter().find(|(_, known)| *known == word).map(|(pin, _)| pin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_to_pin_has_a_word() {
+        assert_eq!(CpuPin::Unpinned.word(), None);
+        for number in 1.. {
+            let Ok(pin) = CpuPin::try_from(number) else {
+                assert_eq!(number, 3);
+                return;
+            };
+            assert_eq!(pin.word().and_then(CpuPin::named), Some(pin));
         }
     }
 }

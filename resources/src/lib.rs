@@ -58,5 +58,5 @@ pub use pools::{Claim, ClaimedPool, PoolClaim, PoolSet, Pools, VariantClaim};
 pub use refusal::{Reason, Refusal, VariantRefusal};
 pub use request::{Policy, Quantity, Request, RequestError, Shape, Variant, Want};
 pub use request_text::{parse_variant, parse_want};
-pub use totals::{GROUP_PREFIX, Totals};
+pub use totals::Totals;
 pub use wire::WireError;

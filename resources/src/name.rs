@@ -6,6 +6,9 @@ use thiserror::Error;
 
 use crate::limits::NAME_BYTES_MAX;
 
+/// A label with this prefix names the group of a node.
+const GROUP_PREFIX: &str = "group:";
+
 /// The name of a pool or of a label.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Name(Box<str>);
@@ -34,6 +37,21 @@ impl Name {
     pub fn label(text: &str) -> Result<Self, NameError> {
         let fits = |c: char| c.is_ascii_alphanumeric() || "/-_.:".contains(c);
         Self::checked(text, fits).unwrap_or_else(|| Err(NameError::Label(text.to_owned())))
+    }
+
+    /// The label of a group of nodes. It is cut to the length of a label, and characters that a
+    /// label cannot have become `-`.
+    #[must_use]
+    pub fn group(name: &str) -> Self {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let name = name.chars().map(|c| if fits(c) { c } else { '-' });
+        Self(GROUP_PREFIX.chars().chain(name).take(NAME_BYTES_MAX).collect())
+    }
+
+    /// The name of the group of nodes, if this is the label of one.
+    #[must_use]
+    pub fn group_name(&self) -> Option<&str> {
+        self.0.strip_prefix(GROUP_PREFIX)
     }
 
     /// `None`: a character is not allowed.

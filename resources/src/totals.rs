@@ -11,9 +11,6 @@ use crate::refusal::{Reason, Refusal, VariantRefusal};
 use crate::request::{Quantity, Request, Variant, Want};
 use crate::wire::WireError;
 
-/// A label with this prefix names the group of a node: the nodes of a gang are of one group.
-pub const GROUP_PREFIX: &str = "group:";
-
 /// The amount of each pool and the labels of a node, in all or free.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Totals {
@@ -125,10 +122,10 @@ impl Totals {
         &self.labels
     }
 
-    /// The group of the node: the rest of its first label that begins with [`GROUP_PREFIX`].
+    /// The group of the node: that of the first of its labels that name one.
     #[must_use]
     pub fn group(&self) -> Option<&str> {
-        self.labels.iter().find_map(|label| label.as_str().strip_prefix(GROUP_PREFIX))
+        self.labels.iter().find_map(Name::group_name)
     }
 
     /// The same node with these free amounts, in units and in the order of its pools. Missing

@@ -4,8 +4,9 @@ directory use it.
 
 A hard link fails if the name exists. On a file system without hard links, a process claims the name
 with a second file, which it creates exclusively, and then renames. The claim of a dead process
-expires. Two waiting processes may then both rename, one after the other, so the second file
-replaces the first, which may have been read. That requires a crash between two system calls.
+expires: one of the waiting processes then creates the claim of the next generation. No process
+removes the claim of another before the name exists. A process that is slower than the expiry of its
+claim may still replace a file that was read.
 */
 
 use std::ffi::OsString;
@@ -70,39 +71,46 @@ fn give_name_as(
         Err(error) if lacks_links(&error) => LACKS_LINKS.store(true, Ordering::Relaxed),
         linked => return linked,
     }
-    let claim = claim_of(path);
-    // The content of the last seen claim, and the time since when it is unchanged.
+    let generation = claim(path, patience)?;
+    let named = match path.exists() {
+        true => Err(io::ErrorKind::AlreadyExists.into()),
+        false => rename(whole, path),
+    };
+    // The claims of dead processes are of no use once the name exists.
+    let first = if path.exists() { 0 } else { generation };
+    for generation in first..=generation {
+        let _ = fs::remove_file(claim_of(path, generation));
+    }
+    named
+}
+
+/// Claims the name exclusively. Returns the generation of the claim.
+fn claim(path: &Path, patience: Duration) -> io::Result<u32> {
+    // The last claim that was seen, its text, and the time since when it is unchanged.
     let (mut seen, mut since) = (None, Instant::now());
     loop {
         if path.exists() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        match OpenOptions::new().create_new(true).write(true).open(&claim) {
-            Ok(mut file) => {
-                // If this fails, the claim is empty like others.
-                let _ = file.write_all(&random_text());
-                break;
-            }
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            Err(_) => {
-                let text = fs::read(&claim).ok();
-                if text != seen {
-                    (seen, since) = (text, Instant::now());
-                } else if seen.is_some() && since.elapsed() > patience {
-                    // Its process is gone: the next process may claim the name.
-                    remove_claim(&claim, seen.take().as_deref());
-                    since = Instant::now();
+        let last = (0..).take_while(|it| claim_of(path, *it).exists()).last();
+        let now = last.map(|it| (it, fs::read(claim_of(path, it)).ok()));
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+        if last.is_none() || since.elapsed() > patience {
+            let next = last.map_or(0, |it| it + 1);
+            match OpenOptions::new().create_new(true).write(true).open(claim_of(path, next)) {
+                Ok(mut file) => {
+                    // If this fails, the claim is empty like others.
+                    let _ = file.write_all(&random_text());
+                    return Ok(next);
                 }
-                std::thread::sleep(LOOK_EVERY);
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                Err(_) => {}
             }
         }
+        std::thread::sleep(LOOK_EVERY);
     }
-    let named = match path.exists() {
-        true => Err(io::ErrorKind::AlreadyExists.into()),
-        false => rename(whole, path),
-    };
-    let _ = fs::remove_file(&claim);
-    named
 }
 
 /// A random text that distinguishes claims.
@@ -113,17 +121,13 @@ fn random_text() -> [u8; 16] {
     text
 }
 
-/// Removes a claim if its content is unchanged.
-fn remove_claim(claim: &Path, text: Option<&[u8]>) {
-    if fs::read(claim).ok().as_deref() == text {
-        let _ = fs::remove_file(claim);
-    }
-}
-
-fn claim_of(path: &Path) -> PathBuf {
+fn claim_of(path: &Path, generation: u32) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(".claim");
+    if generation > 0 {
+        name.push(format!(".{generation}"));
+    }
     path.with_file_name(name)
 }
 
@@ -132,6 +136,10 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
+
+    fn is_claim(entry: &io::Result<fs::DirEntry>) -> bool {
+        entry.as_ref().unwrap().file_name().to_string_lossy().contains("claim")
+    }
 
     fn no_links(_: &Path, _: &Path) -> io::Result<()> {
         Err(Errno::PERM.into())
@@ -160,7 +168,7 @@ mod tests {
             });
             assert_eq!(made.iter().filter(|(was_first, _)| *was_first).count(), 1, "{made:?}");
             assert!(made.iter().all(|(_, seen)| *seen == made[0].1), "{made:?}");
-            assert!(!claim_of(&path).exists());
+            assert!(!claim_of(&path, 0).exists());
         }
     }
 
@@ -169,7 +177,7 @@ mod tests {
         for _ in 0..3 {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("it");
-            fs::write(claim_of(&path), "dead").unwrap();
+            fs::write(claim_of(&path, 0), "dead").unwrap();
             let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let make = |number: usize| {
                 let whole = dir.path().join(format!("whole-{number}"));
@@ -189,6 +197,7 @@ mod tests {
                 threads.into_iter().map(|it| usize::from(it.join().unwrap())).sum()
             });
             assert_eq!((made, most.into_inner()), (1, 1), "one at a time, and one in all");
+            assert_eq!(fs::read_dir(dir.path()).unwrap().filter(is_claim).count(), 0);
         }
     }
 
@@ -197,7 +206,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (whole, path) = (dir.path().join("whole"), dir.path().join("it"));
         fs::write(&whole, "text").unwrap();
-        fs::write(claim_of(&path), "").unwrap();
+        fs::write(claim_of(&path, 0), "").unwrap();
         let patience = Duration::from_millis(50);
         give_name_with(&whole, &path, patience, no_links).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"text");

@@ -46,7 +46,7 @@ pub use graph::job_options::JobOptions;
 pub use graph::layout::{Layout, PartitionUse};
 pub use graph::needs::{Needs, Requested};
 pub use graph::notice::Notice;
-pub use graph::pin::Pin;
+pub use graph::pin::CpuPin;
 pub use graph::quantity;
 pub use graph::{Edge, Graph, KIND_LOAD, TaskView, expand};
 pub use placement::place::Placement;

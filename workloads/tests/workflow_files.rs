@@ -375,7 +375,7 @@ fn only_a_command_is_pinned_to_its_cpus() {
          [[task]]\nname = 'b'\ncommand = ['true']\n",
     );
     let pins: Vec<_> = graph.specs().iter().map(|spec| command(spec).pin()).collect();
-    assert_eq!(pins, [wire::Pin::Omp, wire::Pin::Unpinned]);
+    assert_eq!(pins, [wire::CpuPin::Omp, wire::CpuPin::Unpinned]);
     let text = write(&graph, OutputFormat::Toml);
     assert_eq!(text.matches("pin = \"omp\"").count(), 1, "{text}");
 
@@ -390,8 +390,8 @@ fn only_a_command_is_pinned_to_its_cpus() {
     assert!(unknown.contains("taskset and omp exist"), "{unknown}");
 
     let submit_dir = directory.path().to_owned();
-    let pin = Some(workloads::Pin::Taskset);
+    let pin = Some(workloads::CpuPin::Taskset);
     let options = CommandOptions { pin, submit_dir, ..Default::default() };
     let graph = Graph::command(vec!["true".to_owned()], &options).expect("it is right");
-    assert_eq!(command(&graph.specs()[0]).pin(), wire::Pin::Taskset);
+    assert_eq!(command(&graph.specs()[0]).pin(), wire::CpuPin::Taskset);
 }

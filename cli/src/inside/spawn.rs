@@ -63,10 +63,10 @@ pub(crate) struct SpawnArgs {
     /// its node is drained, such as USR1@60s or TERM; once in each attempt [default: none]
     #[arg(long, value_name = "S@TIME")]
     signal: Option<workloads::Notice>,
-    /// The command is bound to the cpus that it gets: taskset by its affinity, omp by the places of
-    /// OpenMP [default: to none]
+    /// Pin the command to the cpus that it gets: taskset by its affinity, omp by the places of
+    /// OpenMP [default: it may use all cpus of the node]
     #[arg(long, value_name = "HOW")]
-    pin: Option<workloads::Pin>,
+    pin: Option<workloads::CpuPin>,
     /// Fail a task when its node or spawner has died this often, whatever the cause: a number,
     /// never-restart (the first time) or unlimited [default: 3 deaths that the task may have
     /// caused]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proto::wire;
 use proto::wire::spec::Body;
-use workloads::{CrashLimit, Needs, Notice, Pin};
+use workloads::{CpuPin, CrashLimit, Needs, Notice};
 
 use crate::ClientError;
 
@@ -213,9 +213,9 @@ impl TaskSpec {
         self.with_command(|command| command.notice = Some(Box::new(notice.to_wire())))
     }
 
-    /// The command is bound to the cpus that its attempt has. No effect on a task that is none.
+    /// The command is pinned to the cpus that its attempt has. No effect on a task that is none.
     #[must_use]
-    pub fn pin(self, pin: Pin) -> Self {
+    pub fn pin(self, pin: CpuPin) -> Self {
         self.with_command(|command| command.set_pin(pin.to_wire()))
     }
 

@@ -19,24 +19,31 @@ const LIFE_TIMEOUT: Duration = Duration::from_secs(1);
 const ASKED_MAX: usize = 256;
 /// Nodes that an error names; others are counted.
 const NAMED_MAX: usize = 8;
-const NO_MAJORITY: &str = ", and without a majority of the voters no home serves";
+
+/// The nodes that do not answer.
+#[derive(PartialEq, Eq, Debug)]
+struct Away {
+    /// A clause that names them.
+    text: String,
+    lacks_majority: bool,
+}
 
 impl Client {
     /// Names the nodes that are away in an error of a request to a home.
     pub(crate) async fn name_away(&self, error: ClientError) -> ClientError {
         match error {
             ClientError::ClusterUnreachable(text) if !text.contains(DISTRUST) => {
-                let text = match self.away_text().await {
+                let text = match self.away().await {
                     // The node that was asked may be there: it is not to blame.
-                    Some(away) if away.ends_with(NO_MAJORITY) => away,
-                    Some(away) => format!("{away}; {text}"),
+                    Some(Away { text: away, lacks_majority: true }) => away,
+                    Some(Away { text: away, .. }) => format!("{away}; {text}"),
                     None => text,
                 };
                 ClientError::ClusterUnreachable(text)
             }
             ClientError::Busy { node, text } => {
-                let away = self.away_text().await;
-                let text = away.map_or_else(|| text.clone(), |away| format!("{text}; {away}"));
+                let away = self.away().await;
+                let text = away.map_or_else(|| text.clone(), |it| format!("{text}; {}", it.text));
                 ClientError::Busy { node, text }
             }
             error => error,
@@ -44,7 +51,7 @@ impl Client {
     }
 
     /// `None`: all nodes answer.
-    async fn away_text(&self) -> Option<String> {
+    async fn away(&self) -> Option<Away> {
         let map = self.map();
         let mut asked = JoinSet::new();
         for node in self.nodes().into_iter().filter(|node| !never_came(&map, *node)).take(ASKED_MAX)
@@ -65,7 +72,7 @@ impl Client {
     }
 }
 
-fn told(away: &[NodeId], voters: &[u32]) -> Option<String> {
+fn told(away: &[NodeId], voters: &[u32]) -> Option<Away> {
     let (last, first) = away.split_last()?;
     let names = |nodes: &[NodeId]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>();
     let named = match (first.len(), away.len()) {
@@ -78,10 +85,11 @@ fn told(away: &[NodeId], voters: &[u32]) -> Option<String> {
     };
     let away_voters = voters.iter().filter(|&&voter| away.contains(&NodeId(voter))).count();
     let lacks_majority = away_voters > 0 && 2 * away_voters >= voters.len();
-    Some(match lacks_majority {
-        true => format!("{named}{NO_MAJORITY}"),
+    let text = match lacks_majority {
+        true => format!("{named}, and without a majority of the voters no home serves"),
         false => named,
-    })
+    };
+    Some(Away { text, lacks_majority })
 }
 
 #[cfg(test)]
@@ -94,16 +102,21 @@ mod tests {
             let away: Vec<NodeId> = away.iter().map(|&node| NodeId(node)).collect();
             told(&away, voters)
         };
+        let text = |away: &[u32], voters: &[u32]| told(away, voters).unwrap().text;
         assert_eq!(told(&[], &[0, 1, 2]), None);
-        assert_eq!(told(&[1], &[0, 1, 2]).unwrap(), "n1 does not answer");
-        assert_eq!(told(&[1], &[0]).unwrap(), "n1 does not answer");
-        assert!(told(&[0], &[0]).unwrap().ends_with(NO_MAJORITY));
+        assert_eq!(text(&[1], &[0, 1, 2]), "n1 does not answer");
+        assert_eq!(text(&[1], &[0]), "n1 does not answer");
+        for (away, voters, is_lost) in
+            [(&[1][..], &[0, 1, 2][..], false), (&[0, 2], &[0, 1, 2], true), (&[0], &[0], true)]
+        {
+            assert_eq!(told(away, voters).unwrap().lacks_majority, is_lost);
+        }
         assert_eq!(
-            told(&[0, 2], &[0, 1, 2]).unwrap(),
+            text(&[0, 2], &[0, 1, 2]),
             "n0 and n2 do not answer, and without a majority of the voters no home serves"
         );
-        assert_eq!(told(&[3, 4, 5], &[0, 1, 2]).unwrap(), "n3, n4 and n5 do not answer");
+        assert_eq!(text(&[3, 4, 5], &[0, 1, 2]), "n3, n4 and n5 do not answer");
         let many: Vec<u32> = (0..10).collect();
-        assert!(told(&many, &[]).unwrap().ends_with("n7 and 2 more do not answer"));
+        assert!(text(&many, &[]).ends_with("n7 and 2 more do not answer"));
     }
 }

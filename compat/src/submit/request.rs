@@ -17,7 +17,7 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     pub(crate) fn of(args: &SubmitArgs) -> Result<Self, Failure> {
-        let ways = match args.ways.is_empty() {
+        let mut ways = match args.ways.is_empty() {
             true => vec![of_flags(args)?],
             false => args.ways.clone(),
         };
@@ -32,6 +32,12 @@ impl Wanted {
                 Needs { variants: several.iter().map(text).collect(), ..Needs::default() }
             }
         };
+        if args.nodes.is_some() {
+            // HyperQueue shows whole workers by their number alone.
+            for way in &mut ways {
+                way.amounts.retain(|(name, amount)| name != "cpus" || amount != "all");
+            }
+        }
         Ok(Self { needs, ways })
     }
 }

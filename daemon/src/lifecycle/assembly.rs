@@ -75,7 +75,7 @@ pub(crate) fn start_executor(
     let pools = offer.iter().flat_map(|offer| offer.pools());
     let of_gpus = pools.filter(|pool| gpus.as_ref().is_some_and(|gpus| gpus.covers(&pool.name)));
     config.gpu_pools = of_gpus.map(|pool| pool.name.to_string()).collect();
-    config.cpus_unknown = options.cpus_unknown();
+    config.pin_refusal = options.pin_refusal();
     config.captured_task_bytes = options.captured.task_bytes.unwrap_or(u64::MAX);
     let ends = Arc::clone(&door);
     let executor = Executor::start(config, move |mut ended| {

@@ -173,9 +173,9 @@ impl Starter {
             Err(vfork::Error::Program(error)) => Err(describe(&error, path)),
             Err(vfork::Error::Process(error)) => Err(Failure::new(&error)),
             Err(vfork::Error::Cpus(error)) if error.raw_os_error() == Some(libc::EINVAL) => {
-                Err(not_bound(start, "the node may not use all of them"))
+                Err(not_pinned(start, "the node may not use all of them"))
             }
-            Err(vfork::Error::Cpus(error)) => Err(not_bound(start, &reason(&error))),
+            Err(vfork::Error::Cpus(error)) => Err(not_pinned(start, &reason(&error))),
             Err(vfork::Error::Directory(error)) => {
                 let text = format!("its working directory: {}", reason(&error));
                 Err(Failure { code: CODE_CANNOT_RUN, text })
@@ -184,15 +184,15 @@ impl Starter {
     }
 }
 
-/// The cpus to which the command is bound.
+/// The cpus to which the command is pinned.
 fn cpus_of(start: &Start) -> Result<Option<libc::cpu_set_t>, Failure> {
     if start.cpus.is_empty() {
         return Ok(None);
     }
-    vfork::cpu_set(&start.cpus).map(Some).ok_or_else(|| not_bound(start, "a number is too large"))
+    vfork::cpu_set(&start.cpus).map(Some).ok_or_else(|| not_pinned(start, "a number is too large"))
 }
 
-fn not_bound(start: &Start, reason: &str) -> Failure {
+fn not_pinned(start: &Start, reason: &str) -> Failure {
     let cpus: Vec<String> = start.cpus.iter().map(ToString::to_string).collect();
     let text = format!("it cannot be pinned to the cpus {}: {reason}", cpus.join(","));
     Failure { code: CODE_CANNOT_RUN, text }

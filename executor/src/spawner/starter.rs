@@ -29,7 +29,7 @@ pub(crate) struct Starter {
 }
 
 /// A process that the spawner starts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Program<'a> {
     pub(crate) argv: Vec<Vec<u8>>,
     pub(crate) environment: Vec<Vec<u8>>,

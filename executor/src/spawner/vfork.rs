@@ -201,7 +201,7 @@ extern "C" fn child(meeting: *mut c_void) -> c_int {
     }
 }
 
-/// Binds the caller to these cpus. False: it may not have all of them; `errno` is 0, or the reason.
+/// Pins the caller to these cpus. False: it may not have all of them; `errno` is 0, or the reason.
 ///
 /// # Safety
 /// As for [`child`], only system calls are made.

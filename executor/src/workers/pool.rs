@@ -294,14 +294,7 @@ impl Pool {
             let (files, theirs) = WorkerFiles::new().map_err(told)?;
             let fds: Vec<_> = theirs.fds().into_iter().zip(NUMBERS).collect();
             let argv = runtime.argv(&self.program, "worker");
-            let program = Program {
-                argv,
-                environment,
-                directory,
-                fds: &fds,
-                memory_limit_bytes: 0,
-                cpus: Vec::new(),
-            };
+            let program = Program { argv, environment, directory, fds: &fds, ..Program::default() };
             let started = starter.run(program).map_err(told)?;
             let mut worker = Worker::new(number, files, now);
             worker.number = Some(started);
@@ -322,14 +315,8 @@ impl Pool {
                 let (ours, theirs) = socket_pair().map_err(told)?;
                 let argv = runtime.argv(&self.program, "zygote");
                 let fds = [(theirs.as_fd(), 3)];
-                let program = Program {
-                    argv,
-                    environment,
-                    directory,
-                    fds: &fds,
-                    memory_limit_bytes: 0,
-                    cpus: Vec::new(),
-                };
+                let program =
+                    Program { argv, environment, directory, fds: &fds, ..Program::default() };
                 let started = starter.run(program).map_err(told)?;
                 let token = Token::Zygote(number).data();
                 epoll::add(&self.epoll, &ours, token, EventFlags::IN)

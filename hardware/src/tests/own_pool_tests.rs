@@ -80,6 +80,8 @@ fn wrong_settings_are_refused() {
 fn nodes_of_a_batch_job_are_a_group() {
     let tree = Tree::new().cpus("0", "0").variable("PBS_JOBID", "12[3].server");
     assert_eq!(pools(&tree.detect_with(&Settings::default())), ["cpus=[0]", "group:12-3-.server"]);
+    let empty = Tree::new().cpus("0", "0").variable("SLURM_JOB_ID", "");
+    assert_eq!(pools(&empty.detect_with(&Settings::default())), ["cpus=[0]"]);
     let own = Settings { labels: texts(&["group:mine"]), ..Settings::default() };
     assert_eq!(pools(&tree.detect_with(&own)), ["cpus=[0]", "group:mine"]);
 }

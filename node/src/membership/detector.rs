@@ -20,7 +20,7 @@ const SUSPECT_LOST_FOR: Span = Span::from_millis(400);
 /// A probe without an answer is late after this time.
 const PROBE_TIMEOUT: Span = Span::from_millis(300);
 
-/// The number of other nodes that are asked to probe a node with a late probe.
+/// The number of nodes that are asked to probe a node that has not answered in time.
 const PROBE_HELPERS: usize = 3;
 
 #[derive(Debug)]

@@ -155,18 +155,19 @@ fn a_gang_that_lacks_nodes_names_those_that_are_down() {
 /// The nodes 0 and 2 are one group, and 1, 3 and 4 another one, or have none.
 #[test]
 fn a_gang_is_of_one_group() {
-    let lack = "it needs 4 nodes of one group at once, and 3 of the 5 nodes of the cluster fit in \
+    let lack = "it needs 4 nodes of one node group at once, and 3 of the 5 nodes of the cluster fit in \
                 the largest group, b: it waits for more to join";
     check_groups("group:b", lack);
-    let lack = "it needs 4 nodes of one group at once, and 3 of the 5 nodes of the cluster fit \
+    let lack = "it needs 4 nodes of one node group at once, and 3 of the 5 nodes of the cluster fit \
                 and have no group: it waits for more to join";
     check_groups("fast", lack);
 }
 
 fn check_groups(other: &str, lack: &str) {
     let member = |node: u32| {
-        let group = if node == 0 || node == 2 { "group:a" } else { other };
-        let label = resources::Name::label(group).expect("it is a label");
+        let group = resources::Name::group("a");
+        let other = resources::Name::label(other).expect("it is a label");
+        let label = if node == 0 || node == 2 { group } else { other };
         let cpu = resources::parse_pool("cpus=1").expect("it is a pool");
         let offer = resources::Offer::new(vec![cpu, resources::Pool::label(label)], Vec::new());
         let offer = resources::Totals::from(&offer.expect("an offer")).encode();

@@ -84,6 +84,8 @@ pub(crate) struct ExpectedTask {
     pub differs: bool,
     /// It was done in an earlier round of its job.
     pub was_done: bool,
+    /// Its end in an earlier round of its job was undone, and `commits` lack it.
+    pub was_retried: bool,
 }
 
 impl ExpectedTask {
@@ -93,6 +95,7 @@ impl ExpectedTask {
     /// Resets an unfinished task for a further round of its job.
     pub(crate) fn retried(&mut self) {
         self.was_done |= self.ever_done();
+        self.was_retried = true;
         self.commits.clear();
         self.kills.clear();
         self.reopened = false;

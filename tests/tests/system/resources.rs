@@ -104,27 +104,27 @@ fn memory_is_kept() {
     instance.down();
 }
 
-/// Each way to start commands binds them to the cpus that they were given.
+/// Each way to start commands pins them to the cpus that they were given.
 #[test]
 fn pinned_commands_run_on_their_own_cpus() {
     let instance = Instance::up_with_flags(1, &["--slots", "1"]);
     let sandbox = instance.sandbox();
     let script = "sed -n 's/^Cpus_allowed_list:\\t//p' /proc/self/status; \
                   echo $STARLING_CPUS_LIST $STARLING_PIN";
-    let is_bound = |printed: &str| {
+    let is_pinned = |printed: &str| {
         let mut lines = printed.lines();
         let (allowed, given) = (lines.next().unwrap_or_default(), lines.next());
         !allowed.is_empty() && given == Some(format!("{allowed} taskset").as_str())
     };
     let to = |name: &str| format!("{{ {script}; }} > {}", sandbox.path(name).display());
     run(&instance, &["--pin", "taskset"], &to("submitted")).ok();
-    assert!(is_bound(&text(sandbox, "submitted")), "{}", text(sandbox, "submitted"));
+    assert!(is_pinned(&text(sandbox, "submitted")), "{}", text(sandbox, "submitted"));
     let file = sandbox.path("w.toml");
     let task = "[[task]]\nname = \"a\"\npin = \"taskset\"\ncommand = [\"sh\", \"-c\", '''";
     fs::write(&file, format!("{task}{}''']\n", to("filed"))).unwrap();
     let file = file.display().to_string();
     instance.starling(&["submit", "--wait", "--timeout", "60s", "--file", &file]).ok();
-    assert!(is_bound(&text(sandbox, "filed")), "{}", text(sandbox, "filed"));
+    assert!(is_pinned(&text(sandbox, "filed")), "{}", text(sandbox, "filed"));
     run(&instance, &["--pin", "numa"], "true").expect_code(2);
     instance.down();
 }

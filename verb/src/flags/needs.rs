@@ -176,6 +176,12 @@ impl TaskNeedsArgs {
     }
 }
 
+/// The label that names the group of a node.
+#[must_use]
+pub fn group_label(name: &str) -> String {
+    Name::group(name).to_string()
+}
+
 /// The pools and labels that nodes offer besides what is found.
 #[derive(Args, Clone, Debug)]
 pub struct OfferArgs {

@@ -13,7 +13,7 @@ use crate::formats::toml_file::{Fault, Located};
 use crate::graph::Graph;
 use crate::graph::needs::Needs;
 use crate::graph::notice::Notice;
-use crate::graph::pin::Pin;
+use crate::graph::pin::CpuPin;
 
 /// The place where requests are described.
 const NEEDS_HINT: &str = "docs/resources.md describes requests";
@@ -54,8 +54,8 @@ pub struct CommandOptions {
     pub time_limit_ns: u64,
     /// The signal that the command gets before an end.
     pub notice: Option<Notice>,
-    /// `None`: the command is not bound to its cpus.
-    pub pin: Option<Pin>,
+    /// `None`: the command is not pinned to its cpus.
+    pub pin: Option<CpuPin>,
     /// Default: the program's name.
     pub name: Option<String>,
     pub cwd: Option<String>,

@@ -93,10 +93,10 @@ pub(crate) struct SubmitArgs {
     /// its node is drained, such as USR1@60s or TERM; once in each attempt [default: none]
     #[arg(long, value_name = "S@TIME", conflicts_with_all = ["file", "function"])]
     signal: Option<workloads::Notice>,
-    /// The command is bound to the cpus that it gets: taskset by its affinity, omp by the places of
-    /// OpenMP [default: to none]
+    /// Pin the command to the cpus that it gets: taskset by its affinity, omp by the places of
+    /// OpenMP [default: it may use all cpus of the node]
     #[arg(long, value_name = "HOW", conflicts_with_all = ["file", "function"])]
-    pin: Option<workloads::Pin>,
+    pin: Option<workloads::CpuPin>,
     /// Cancel the job when more than N tasks have failed [default: never]
     #[arg(long, value_name = "N")]
     max_fails: Option<u64>,

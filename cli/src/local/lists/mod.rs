@@ -69,10 +69,10 @@ pub(crate) struct ListArgs {
     /// [default: none]
     #[arg(long, value_name = "S@TIME")]
     signal: Option<workloads::Notice>,
-    /// Each command is bound to the cpus that it gets: taskset by its affinity, omp by the places
-    /// of OpenMP [default: to none]
+    /// Pin each command to the cpus that it gets: taskset by its affinity, omp by the places of
+    /// OpenMP [default: it may use all cpus of the node]
     #[arg(long, value_name = "HOW")]
-    pin: Option<workloads::Pin>,
+    pin: Option<workloads::CpuPin>,
     #[command(flatten)]
     needs: TaskNeedsArgs,
     /// Nodes that each command holds at once, whole ones without other needs; --nodes is the size

@@ -1,5 +1,5 @@
-//! The choice of the nodes of a gang. They are of one group: of one allocation, or with one label
-//! `group:NAME`. Nodes without such a label are a group too.
+//! The choice of the nodes of a gang. They are of one node group: of one batch job, or with one
+//! label `group:NAME`. Nodes without such a label are a node group too.
 
 use std::collections::BTreeMap;
 

@@ -416,9 +416,9 @@ impl Scheduler {
         let has_groups = homes.not_removed().any(|node| self.group_of(node).is_some());
         let (at_once, in_group) = match (has_groups, group) {
             (false, _) => ("at once", String::new()),
-            (true, None) => ("of one group at once", " and have no group".to_owned()),
+            (true, None) => ("of one node group at once", " and have no group".to_owned()),
             (true, Some(group)) => {
-                ("of one group at once", format!(" in the largest group, {group}"))
+                ("of one node group at once", format!(" in the largest group, {group}"))
             }
         };
         let (nodes, fit) = (work.spec.nodes as usize, fitting.len());

@@ -58,14 +58,17 @@ fn is_all_done(job: &ExpectedJob) -> bool {
 fn has_surely_ended_well(job: &ExpectedJob) -> bool {
     let ends = job.tasks.values().flat_map(|task| &task.commits);
     let is_clean = ends.into_iter().all(|commit| commit.end == End::Done);
+    // The end of its first round counts, whatever its retry has done since.
+    let is_retried = job.tasks.values().any(|task| task.was_retried);
     let may_go = job.cancelled || job.may_be_forgotten || job.is_forgotten || job.abandoned;
-    is_all_done(job) && is_clean && !may_go && job.announced_round() == 0
+    is_all_done(job) && is_clean && !is_retried && !may_go && job.announced_round() == 0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::{JobId, wire};
+    use crate::state::expected::Commit;
+    use proto::{Attempt, JobId, NodeId, Time, wire};
 
     fn job(number: u64) -> ExpectedJob {
         let task = wire::Task::default();
@@ -96,5 +99,25 @@ mod tests {
         assert!(on_end(&second, [&first].into_iter()).is_err());
         first.cancelled = true;
         assert_eq!(on_end(&second, [&first].into_iter()), Ok(()));
+    }
+
+    #[test]
+    fn a_job_may_be_skipped_for_the_first_round_of_one_that_was_retried() {
+        let (mut first, mut second) = (job(1), job(2));
+        let settings = wire::JobSettings { skipped_for: 1, ..Default::default() };
+        second.told = Some(wire::JobState { settings: Some(settings), ..Default::default() });
+        second.knows_after = true;
+        let is_found = |first: &ExpectedJob| on_end(&second, [first].into_iter()).is_err();
+        let (attempt, end, node, at) = (Attempt(1), End::Done, NodeId(0), Time(0));
+        let done = Commit { attempt, end, node, undone: false, made_again_by: None, at };
+        for task in first.tasks.values_mut() {
+            task.commits.push(done);
+        }
+        assert!(is_found(&first));
+        for task in first.tasks.values_mut() {
+            task.retried();
+            task.commits.push(done);
+        }
+        assert!(!is_found(&first));
     }
 }

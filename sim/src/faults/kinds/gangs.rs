@@ -41,7 +41,11 @@ pub(crate) fn draw<'d>(world: &mut WorldOptions, drafts: impl Iterator<Item = &'
         return;
     }
     world.gangs = true;
-    let grouped = if world.mutant == Some(GANG_ACROSS_GROUPS) { 1000 } else { GROUPED_PERMILLE };
+    let grouped = if world.mutant == Some(GANG_ACROSS_GROUPS) {
+        GANGS_PERMILLE_OF_MUTANTS
+    } else {
+        GROUPED_PERMILLE
+    };
     // One of the groups keeps at least this number of nodes.
     let of_one_group = left.div_ceil(GROUPS as u32);
     if of_one_group >= 2 && SimRng::new(world.seed ^ GROUPS_STREAM).chance(grouped) {

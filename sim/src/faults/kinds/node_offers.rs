@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::Mutant;
 use proto::work::Launch;
 use proto::{Event, Span, TaskId};
-use resources::{Amount, EndOfLife, GROUP_PREFIX, Name, Offer, Pool, Request};
+use resources::{Amount, EndOfLife, Name, Offer, Pool, Request};
 
 use crate::checkers::claims;
 use crate::checkers::{Verdict, Violation};
@@ -93,9 +93,8 @@ impl WorldOptions {
         if !self.grouped {
             return Some(offer);
         }
-        let name = format!("{GROUP_PREFIX}{}", group_of(node));
-        let label = Name::label(&name).ok().map(Pool::label);
-        let pools = offer.pools().iter().cloned().chain(label).collect();
+        let label = Pool::label(Name::group(&group_of(node).to_string()));
+        let pools = offer.pools().iter().cloned().chain([label]).collect();
         Offer::new(pools, Vec::new()).ok().map(Arc::new)
     }
     /// The offer of a node in the form of the map.

@@ -12,7 +12,7 @@ use crate::formats::error::Problem;
 use crate::graph::crash_limit::CrashLimit;
 use crate::graph::job_options::{self, JobOptions};
 use crate::graph::notice::Notice;
-use crate::graph::pin::Pin;
+use crate::graph::pin::CpuPin;
 
 pub(super) fn parse(text: &str) -> Result<RawFile, Fault> {
     toml::from_str(text).map_err(|error| {
@@ -152,7 +152,7 @@ pub(super) struct RawTask {
     pub(super) crash_limit: Option<CrashLimit>,
     pub(super) time_limit: Option<Spanned<String>>,
     pub(super) signal: Option<Notice>,
-    pub(super) pin: Option<Pin>,
+    pub(super) pin: Option<CpuPin>,
 }
 
 /// An amount: a number or a text such as "2GiB" or "all".

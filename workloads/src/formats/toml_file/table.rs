@@ -16,7 +16,7 @@ use super::{Fault, Located};
 use crate::graph::crash_limit::CrashLimit;
 use crate::graph::needs::{Needs, Requested};
 use crate::graph::notice::Notice;
-use crate::graph::pin::Pin;
+use crate::graph::pin::CpuPin;
 use crate::graph::quantity::{parse_duration_ns, parse_size_bytes};
 
 /// A task, or an array of tasks with texts that contain `{i}`.
@@ -51,7 +51,7 @@ pub(crate) struct TaskTable {
     /// Of a command.
     pub(crate) notice: Option<Notice>,
     /// Of a command.
-    pub(crate) pin: Option<Pin>,
+    pub(crate) pin: Option<CpuPin>,
 }
 
 #[derive(Clone, PartialEq, Debug)]

@@ -9,7 +9,6 @@ use crate::graph::crash_limit::CrashLimit;
 use crate::graph::job_options::JobOptions;
 use crate::graph::needs::Requested;
 use crate::graph::notice::Notice;
-use crate::graph::pin::Pin;
 use crate::graph::quantity::format_duration_ns;
 use crate::graph::{Graph, TaskView, expand};
 
@@ -306,7 +305,7 @@ fn needs(text: &mut String, spec: &wire::Spec) {
     if let Some(notice) = &command.notice {
         line(text, "signal", &quote(&Notice::text_of(notice)));
     }
-    if let Some(word) = Pin::word_of(command.pin()) {
+    if let Some(word) = command.pin().word() {
         line(text, "pin", &quote(word));
     }
 }
