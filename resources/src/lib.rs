@@ -19,6 +19,7 @@ not know tasks, nodes or messages.
 | [`ClassId`], [`class_of_bytes`] | the number of equal requests |
 | [`Pools`] | the free part of an offer: [`Pools::resolve`], [`Pools::claim`], [`Pools::free`] |
 | [`Totals`] | the amounts of a node, for the map of its cluster |
+| [`Preference`] | which ready tasks a node takes first |
 | [`EndOfLife`] | the known end of a node |
 | [`Refusal`] | the reason why a request does not fit, now or ever |
 | `wire` | the bytes of a request and of an offer |
@@ -35,6 +36,7 @@ mod name;
 mod offer;
 mod offer_text;
 mod pools;
+mod preference;
 mod refusal;
 mod request;
 mod request_text;
@@ -55,6 +57,7 @@ pub use name::{Name, NameError};
 pub use offer::{Coupling, GroupRef, Offer, OfferError, Pool, PoolKind};
 pub use offer_text::{parse_coupling, parse_no_pool, parse_pool};
 pub use pools::{Claim, ClaimedPool, PoolClaim, PoolSet, Pools, VariantClaim};
+pub use preference::{Pick, Preference, parse_preferences};
 pub use refusal::{Reason, Refusal, VariantRefusal};
 pub use request::{Policy, Quantity, Request, RequestError, Shape, Variant, Want};
 pub use request_text::{parse_variant, parse_want};

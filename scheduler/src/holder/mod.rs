@@ -64,6 +64,8 @@ pub(crate) struct Holder {
     classes: Classes,
     /// Boxed, because most nodes never have one.
     reservation: Option<Box<Reservation>>,
+    /// The node has preferences among ready tasks.
+    prefers: bool,
     /// Remote tasks that this node holds.
     remote_tasks: RemoteTasks,
     /// Tasks that this step sends to the queues of other nodes.
@@ -119,6 +121,7 @@ impl Holder {
             shared: Queues::new(options.me.0.into()),
             classes: Classes::default(),
             reservation: None,
+            prefers: options.offer.as_ref().is_some_and(|it| !it.preferences().is_empty()),
             remote_tasks: RemoteTasks::default(),
             pushes: BTreeMap::new(),
             staging: BTreeMap::new(),
