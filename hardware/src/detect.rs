@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use resources::limits::INDICES_MAX;
 use resources::{
-    Amount, Coupling, GroupRef, Name, Offer, OfferError, Pool, parse_coupling, parse_preferences, parse_no_pool,
-    parse_pool,
+    Amount, Coupling, GroupRef, Name, Offer, OfferError, Pool, parse_coupling, parse_no_pool,
+    parse_pool, parse_preferences,
 };
 use thiserror::Error;
 

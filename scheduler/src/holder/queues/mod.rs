@@ -11,7 +11,6 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use proto::{ObjectId, TaskId};
-
 use resources::Pick;
 
 use crate::holder::queues::ready_queue::{Level, PLAIN, Presence, Ready, ReadyQueue};

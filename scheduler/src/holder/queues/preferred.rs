@@ -2,7 +2,7 @@
 //!
 //! A preference chooses among the tasks of the highest priority that may start, and among those
 //! that were ready before, if there are any. Where no entry of the list names such a task, the
-//! ordinary order decides: no task starves because of the list alone.
+//! ordinary order decides.
 
 use resources::{Pick, Preference, Request};
 

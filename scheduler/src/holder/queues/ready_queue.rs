@@ -9,7 +9,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proto::{Attempt, ObjectId, TaskId};
-
 use resources::Pick;
 
 use crate::policy::{RANK_FIRST, SPAWNED_RANKS};

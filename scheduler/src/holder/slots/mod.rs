@@ -7,7 +7,7 @@ mod resting;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use resources::{Claim, Fit, Name, Offer, PoolSet, Preference, Pools, Refusal, Request, Totals};
+use resources::{Claim, Fit, Name, Offer, PoolSet, Pools, Preference, Refusal, Request, Totals};
 
 use crate::Mutant;
 
