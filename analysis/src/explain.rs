@@ -55,6 +55,16 @@ struct Past {
     lines: Vec<String>,
 }
 
+/// A running attempt, or its gang, has a further slot, or leaves a node.
+fn more_slots(entry: &Entry) -> String {
+    let node = name(entry.node);
+    match entry.event {
+        Event::PartBegan { slot, .. } => format!("its gang has slot {slot} of {node} as well"),
+        Event::Widened { slot, .. } => format!("it takes slot {slot} as well"),
+        _ => format!("its gang leaves {node}"),
+    }
+}
+
 impl Past {
     fn tell(&mut self, entry: &Entry) {
         let Entry { node, time, event } = *entry;
@@ -73,11 +83,8 @@ impl Past {
                 format!("{from} sent attempt {attempt} to {to}, because {why}")
             }
             Event::Stolen { attempt, from, .. } => {
-                format!(
-                    "{}, which was idle, stole attempt {attempt} from {}",
-                    name(node),
-                    name(from)
-                )
+                let (thief, from) = (name(node), name(from));
+                format!("{thief}, which was idle, stole attempt {attempt} from {from}")
             }
             Event::Fetched { from, bytes, took, .. } => {
                 let (bytes, took) = (bytes_text(bytes), span_text(took));
@@ -92,11 +99,9 @@ impl Past {
                 };
                 format!("attempt {attempt} started on {}, slot {slot}{waited}", name(node))
             }
-            Event::Widened { slot, .. } => format!("it takes slot {slot} as well"),
-            Event::PartBegan { slot, .. } => {
-                format!("its gang has slot {slot} of {} as well", name(node))
+            Event::Widened { .. } | Event::PartBegan { .. } | Event::PartEnded { .. } => {
+                more_slots(entry)
             }
-            Event::PartEnded { .. } => format!("its gang leaves {}", name(node)),
             Event::Ended { .. } => ended(entry),
             Event::Committed { end, output_bytes, .. } => {
                 let made = match output_bytes {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use resources::limits::INDICES_MAX;
 use resources::{
     Amount, Coupling, GroupRef, Name, Offer, OfferError, Pool, parse_coupling, parse_no_pool,
-    parse_pool,
+    parse_pool, parse_preferences,
 };
 use thiserror::Error;
 
@@ -26,6 +26,8 @@ pub struct Settings {
     pub labels: Vec<String>,
     /// Couplings, such as `cpus[0]:gpus[0]`. They replace all detected ones.
     pub couplings: Vec<String>,
+    /// Lists such as `gpus:biggest,any`, joined in this order.
+    pub preferences: Vec<String>,
     pub cores: Cores,
 }
 
@@ -113,6 +115,10 @@ pub fn detect(machine: &Machine, settings: &Settings) -> Result<Detection, Detec
         }
     };
     let offer = Offer::new(pools.iter().map(|found| found.pool.clone()).collect(), couplings)?;
+    let offer = match settings.preferences.is_empty() {
+        true => offer,
+        false => offer.with_preferences(parse_preferences(&settings.preferences.join(","))?)?,
+    };
     Ok(Detection { offer, pools, couplings_source, notices })
 }
 

@@ -42,7 +42,8 @@ impl From<End> for Outcome {
     }
 }
 
-/// One attempt, or a further part of a gang on another node. Times are in microseconds since the origin of the record.
+/// One attempt, or a further part of a gang on another node. Times are in microseconds since the
+/// origin of the record.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AttemptRow {
     pub node: u32,

@@ -19,6 +19,7 @@ not know tasks, nodes or messages.
 | [`ClassId`], [`class_of_bytes`] | the number of equal requests |
 | [`Pools`] | the free part of an offer: [`Pools::resolve`], [`Pools::claim`], [`Pools::free`] |
 | [`Totals`] | the amounts of a node, for the map of its cluster |
+| [`Preference`] | which ready tasks a node takes first |
 | [`EndOfLife`] | the known end of a node |
 | [`Refusal`] | the reason why a request does not fit, now or ever |
 | `wire` | the bytes of a request and of an offer |
@@ -33,7 +34,6 @@ pub mod limits;
 mod mutant;
 mod name;
 mod offer;
-mod offer_text;
 mod pools;
 mod refusal;
 mod request;
@@ -52,8 +52,10 @@ pub use end_of_life::EndOfLife;
 pub use fit::Fit;
 pub use mutant::Mutant;
 pub use name::{Name, NameError};
-pub use offer::{Coupling, GroupRef, Offer, OfferError, Pool, PoolKind};
-pub use offer_text::{parse_coupling, parse_no_pool, parse_pool};
+pub use offer::{
+    Coupling, GroupRef, Offer, OfferError, Pick, Pool, PoolKind, Preference, parse_coupling,
+    parse_no_pool, parse_pool, parse_preferences,
+};
 pub use pools::{Claim, ClaimedPool, PoolClaim, PoolSet, Pools, VariantClaim};
 pub use refusal::{Reason, Refusal, VariantRefusal};
 pub use request::{Policy, Quantity, Request, RequestError, Shape, Variant, Want};

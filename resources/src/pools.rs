@@ -253,6 +253,14 @@ impl Pools {
         outside.any(|variant| self.plan(variant).is_ok())
     }
 
+    /// The number of the variant that [`Self::claim_outside`] would claim.
+    #[must_use]
+    pub fn variant_outside(&self, fit: &Fit, kept: PoolSet) -> Option<usize> {
+        let mut outside = fit.variants.iter().filter(|it| !it.pools().meets(kept));
+        let found = outside.find(|variant| self.plan(variant).is_ok());
+        found.map(|variant| variant.number.into())
+    }
+
     /// Whether the claim takes something of these pools.
     #[must_use]
     pub fn meets(&self, claim: &Claim, pools: PoolSet) -> bool {

@@ -6,10 +6,10 @@ use crate::amount::Amount;
 use crate::end_of_life::EndOfLife;
 use crate::limits::{LABELS_MAX, POOLS_MAX};
 use crate::name::Name;
-use crate::offer::{Offer, PoolKind};
+use crate::offer::{Offer, PoolKind, Preference};
 use crate::refusal::{Reason, Refusal, VariantRefusal};
 use crate::request::{Quantity, Request, Variant, Want};
-use crate::wire::WireError;
+use crate::wire::{WireError, read_preferences};
 
 /// The amount of each pool and the labels of a node, in all or free.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
@@ -20,6 +20,8 @@ pub struct Totals {
     labels: Vec<Name>,
     /// When the node ends, if that is known.
     end: Option<EndOfLife>,
+    /// Which ready tasks the node takes first.
+    preferences: Vec<Preference>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -30,6 +32,8 @@ struct WireTotals {
     labels: Vec<String>,
     #[prost(message, optional, tag = "3")]
     end: Option<WireEnd>,
+    #[prost(string, repeated, tag = "4")]
+    preferences: Vec<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -50,7 +54,8 @@ struct WireTotal {
 
 impl From<&Offer> for Totals {
     fn from(offer: &Offer) -> Self {
-        let mut totals = Self::default();
+        let preferences = offer.preferences().to_vec();
+        let mut totals = Self { preferences, ..Self::default() };
         for pool in offer.pools() {
             match (&pool.kind, pool.amount()) {
                 (PoolKind::Label, _) | (_, None) => totals.labels.push(pool.name.clone()),
@@ -66,7 +71,7 @@ impl Totals {
     #[must_use]
     pub fn cpus(cpus: u32) -> Self {
         let amount = Amount::count(cpus as usize);
-        Self { pools: vec![(Name::cpus(), amount, amount)], labels: Vec::new(), end: None }
+        Self { pools: vec![(Name::cpus(), amount, amount)], ..Self::default() }
     }
 
     /// The same node with another end.
@@ -88,14 +93,20 @@ impl Totals {
         let pools = self.pools.iter().map(pool).collect();
         let labels = self.labels.iter().map(Name::to_string).collect();
         let end = self.end.map(|end| WireEnd { at_ns: end.at_ns(), margin_ns: end.margin_ns() });
-        WireTotals { pools, labels, end }.encode_to_vec()
+        let preferences = self.preferences.iter().map(Preference::to_string).collect();
+        WireTotals { pools, labels, end, preferences }.encode_to_vec()
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let wire = WireTotals::decode(bytes)?;
-        if wire.pools.len() > POOLS_MAX || wire.labels.len() > LABELS_MAX {
+        let preferences = &wire.preferences;
+        if wire.pools.len() > POOLS_MAX
+            || wire.labels.len() > LABELS_MAX
+            || preferences.len() > POOLS_MAX + LABELS_MAX
+        {
             return Err(WireError::TooMany);
         }
+        let preferences = read_preferences(preferences)?;
         let mut pools = Vec::with_capacity(wire.pools.len());
         for WireTotal { name, units } in wire.pools {
             let amount = Amount::from_units(units);
@@ -106,7 +117,7 @@ impl Totals {
         pools.sort();
         labels.sort();
         let end = wire.end.map(|end| EndOfLife::from_parts(end.at_ns, end.margin_ns));
-        Ok(Self { pools, labels, end })
+        Ok(Self { pools, labels, end, preferences })
     }
 
     /// The pools with their whole amounts.
@@ -120,6 +131,12 @@ impl Totals {
     #[must_use]
     pub fn labels(&self) -> &[Name] {
         &self.labels
+    }
+
+    /// Which ready tasks the node takes first.
+    #[must_use]
+    pub fn preferences(&self) -> &[Preference] {
+        &self.preferences
     }
 
     /// The group of the node: that of the first of its labels that name one.

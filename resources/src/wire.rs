@@ -13,7 +13,8 @@ message Want {
   uint64 units = 2;   // 1/10,000; 0: the whole pool
   uint32 policy = 3;  // 0 compact, 1 tight, 2 scatter; 4 more: strict
 }
-message Offer { repeated Pool pools = 1; repeated Coupling couplings = 2; }
+message Offer { repeated Pool pools = 1; repeated Coupling couplings = 2;
+                repeated string preferences = 3; }
 message Pool {
   string name = 1;
   uint64 units = 2;           // of a sum, in 1/10,000
@@ -40,7 +41,9 @@ use crate::limits::{
     VARIANTS_MAX,
 };
 use crate::name::{Name, NameError};
-use crate::offer::{Coupling, GroupRef, Offer, OfferError, Pool, PoolKind};
+use crate::offer::{
+    Coupling, GroupRef, Offer, OfferError, Pool, PoolKind, Preference, parse_preferences,
+};
 use crate::request::{Policy, Quantity, Request, RequestError, Shape, Variant, Want};
 
 /// The reason why bytes are no request or no offer.
@@ -96,6 +99,8 @@ struct WireOffer {
     pools: Vec<WirePool>,
     #[prost(message, repeated, tag = "2")]
     couplings: Vec<WireCoupling>,
+    #[prost(string, repeated, tag = "3")]
+    preferences: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -232,14 +237,16 @@ impl Offer {
         };
         let pools = self.pools().iter().map(pool).collect();
         let couplings = self.couplings().iter().map(coupling).collect();
-        WireOffer { pools, couplings }.encode_to_vec()
+        let preferences = self.preferences().iter().map(Preference::to_string).collect();
+        WireOffer { pools, couplings, preferences }.encode_to_vec()
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         if bytes.len() > OFFER_BYTES_MAX {
             return Err(WireError::TooLong(bytes.len()));
         }
-        let WireOffer { pools, couplings } = Message::decode(bytes)?;
+        let WireOffer { pools, couplings, preferences } = Message::decode(bytes)?;
+        limit(&preferences, POOLS_MAX + LABELS_MAX)?;
         limit(&pools, POOLS_MAX + LABELS_MAX)?;
         limit(&couplings, COUPLINGS_MAX)?;
         let pool = |pool: WirePool| {
@@ -267,8 +274,15 @@ impl Offer {
             Ok(Coupling::new(left, right, weight))
         };
         let couplings = couplings.into_iter().map(coupling).collect::<Result<_, WireError>>()?;
-        Ok(Self::new(pools, couplings)?)
+        Ok(Self::new(pools, couplings)?.with_preferences(read_preferences(&preferences)?)?)
     }
+}
+
+pub(crate) fn read_preferences(texts: &[String]) -> Result<Vec<Preference>, WireError> {
+    if texts.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(parse_preferences(&texts.join(","))?)
 }
 
 fn limit<T>(list: &[T], most: usize) -> Result<(), WireError> {

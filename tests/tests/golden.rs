@@ -204,7 +204,7 @@ fn try_real_type(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-const EVENT_KINDS: usize = 25;
+const EVENT_KINDS: usize = 27;
 
 fn events() -> [Event; EVENT_KINDS] {
     let task = TaskId::new(0x0102_0304, 5 << 40 | 6);

@@ -14,7 +14,7 @@ use proto::Policy;
 use crate::errors::{Failure, meant, numbers_plain};
 
 /// The settings and their built-in values.
-pub const KEYS: [(&str, &str); 30] = [
+pub const KEYS: [(&str, &str); 31] = [
     ("bandwidth", "1Gbit"),
     ("cache", "6GiB"),
     ("captured_limit", "1GiB"),
@@ -29,6 +29,7 @@ pub const KEYS: [(&str, &str); 30] = [
     ("order", "auto"),
     ("placement", "graph"),
     ("policy", Policy::Eft.name()),
+    ("prefer", "none"),
     ("replicas", "auto"),
     ("resource", "none"),
     ("scale", "1"),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use proto::limits;
-use resources::{Name, parse_coupling, parse_no_pool, parse_pool};
+use resources::{Name, parse_coupling, parse_no_pool, parse_pool, parse_preferences};
 use verb::errors::{Failure, meant, numbers_plain};
 use verb::files;
 use verb::flags::tuning::{Law, Neighbours, OrderName, PolicyName};
@@ -76,6 +76,7 @@ pub(crate) fn check_value(key: &str, value: &str) -> Result<(), Failure> {
         "coupling" => each(value, ',', |pair| {
             parse_coupling(pair).map(drop).map_err(|error| error.to_string())
         }),
+        "prefer" => parse_preferences(value).map(drop).map_err(|error| error.to_string()),
         "threshold" | "steal_share" | "scale" => parses::<Factor>(value),
         "bandwidth" => parses::<Bandwidth>(value),
         "cache" | "store_soft" | "store_hard" | "captured_limit" | "captured_store" => {
@@ -211,6 +212,7 @@ mod tests {
             ("resource", "licences"),
             ("label", "a b"),
             ("coupling", "cpus:gpus"),
+            ("prefer", "gpus:most"),
             ("policy", "best"),
             ("history", "5"),
             ("timeout", "soon"),

@@ -30,6 +30,12 @@ pub(crate) struct HardwareArgs {
         value_name = "GROUP:GROUP"
     )]
     couplings: Vec<String>,
+    #[arg(
+        help = "Which ready tasks this node takes first: 'gpus:biggest,cpus:smallest,any'",
+        long = "prefer",
+        value_name = "LIST"
+    )]
+    preferences: Option<String>,
     /// Which hyperthreads count as cpus
     #[arg(long, value_name = "WHICH", default_value = "logical")]
     cores: CoresArg,
@@ -52,6 +58,8 @@ struct Report {
     pools: Vec<PoolReport>,
     labels: Vec<LabelReport>,
     couplings: Vec<CouplingReport>,
+    /// In order, such as `gpus:biggest`.
+    preferences: Vec<String>,
     notices: Vec<String>,
 }
 
@@ -103,6 +111,7 @@ pub(crate) fn run(context: &Context, args: HardwareArgs) -> Done {
         resources: args.resources,
         labels: args.labels,
         couplings: args.couplings,
+        preferences: args.preferences.into_iter().collect(),
         cores: match args.cores {
             CoresArg::Logical => Cores::Logical,
             CoresArg::Physical => Cores::Physical,
@@ -139,6 +148,7 @@ fn report(found: &Detection) -> Report {
         pools: with_amount.map(pool_report).collect(),
         labels: found.pools.iter().filter(is_label).map(label).collect(),
         couplings: found.offer.couplings().iter().map(coupling).collect(),
+        preferences: found.offer.preferences().iter().map(ToString::to_string).collect(),
         notices: found.notices.clone(),
     }
 }
@@ -171,7 +181,7 @@ fn number(amount: Amount) -> f64 {
     amount.units() as f64 / Amount::PER_ONE as f64
 }
 
-/// One row for a pool, then one for each of its limits; couplings are the last rows.
+/// One row for a pool, then one for each of its limits; then the couplings, then the preferences.
 fn rows(found: &Detection) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for found in &found.pools {
@@ -196,6 +206,10 @@ fn rows(found: &Detection) -> Vec<Vec<String>> {
             format!("{}:{}", coupling.left, coupling.right),
             found.couplings_source.clone(),
         ]);
+    }
+    for preference in found.offer.preferences() {
+        let (text, source) = (preference.to_string(), "--prefer".to_owned());
+        rows.push(vec!["prefer".to_owned(), String::new(), text, source]);
     }
     rows
 }
@@ -239,6 +253,7 @@ mod tests {
             resources: vec!["gpus=[[a],[b]]".to_owned()],
             labels: vec!["fast".to_owned()],
             couplings: vec!["cpus[0]:gpus[1]".to_owned()],
+            preferences: vec!["gpus:biggest,any".to_owned()],
             ..Settings::default()
         };
         hardware::detect(&Machine::recorded(dir.path(), &[]), &settings).unwrap()
@@ -256,6 +271,8 @@ mod tests {
             "memory|1GiB|sum|/proc/meminfo",
             "  limit|1GiB|limit, decides|/proc/meminfo",
             "coupling|256|cpus[0]:gpus[1]|--coupling",
+            "prefer||gpus:biggest|--prefer",
+            "prefer||any|--prefer",
         ];
         assert_eq!(rows, expected);
     }

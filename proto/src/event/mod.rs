@@ -245,21 +245,10 @@ impl Encoder {
                 self.numbers(&[from.0.into(), bytes, took.0]);
                 7
             }
-            Event::Started { task, attempt, slot }
-            | Event::Widened { task, attempt, slot }
-            | Event::PartBegan { task, attempt, slot } => {
-                self.task(task, attempt);
-                self.number(slot.into());
-                match event {
-                    Event::Started { .. } => 8,
-                    Event::Widened { .. } => 33,
-                    _ => 35,
-                }
-            }
-            Event::PartEnded { task, attempt } => {
-                self.task(task, attempt);
-                36
-            }
+            Event::Started { task, attempt, slot } => self.slot_body(8, (task, attempt), slot),
+            Event::Widened { task, attempt, slot } => self.slot_body(33, (task, attempt), slot),
+            Event::PartBegan { task, attempt, slot } => self.slot_body(35, (task, attempt), slot),
+            Event::PartEnded { task, attempt } => self.task_body(36, (task, attempt)),
             Event::Ended { task, attempt, end, started, moved_bytes, local_bytes } => {
                 let ran = self.last.saturating_sub(started.0);
                 self.task(task, attempt);
@@ -276,10 +265,7 @@ impl Encoder {
                 self.number(why as u64);
                 11
             }
-            Event::Stale { task, attempt } => {
-                self.task(task, attempt);
-                12
-            }
+            Event::Stale { task, attempt } => self.task_body(12, (task, attempt)),
             Event::MissedWakeupRepaired { task } => {
                 self.task(task, Attempt::default());
                 13
@@ -292,10 +278,7 @@ impl Encoder {
             | Event::Shifted { .. }
             | Event::PolicyChanged { .. }
             | Event::Retuned { .. } => self.node_body(event),
-            Event::Dismissed { task, attempt } => {
-                self.task(task, attempt);
-                25
-            }
+            Event::Dismissed { task, attempt } => self.task_body(25, (task, attempt)),
             Event::Turned { .. } => self.turned(event),
             Event::TakenOver { task, attempt, from } => {
                 self.task(task, attempt);
@@ -304,6 +287,16 @@ impl Encoder {
             }
             _ => self.trouble_body(event),
         }
+    }
+
+    fn task_body(&mut self, tag: u8, (task, attempt): (TaskId, Attempt)) -> u8 {
+        self.task(task, attempt);
+        tag
+    }
+    fn slot_body(&mut self, tag: u8, (task, attempt): (TaskId, Attempt), slot: u32) -> u8 {
+        self.task(task, attempt);
+        self.number(slot.into());
+        tag
     }
 
     /// Encodes the events that concern no single task.

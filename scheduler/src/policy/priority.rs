@@ -6,7 +6,7 @@ use crate::Order;
 use crate::holder::task::Work;
 
 /// Set for tasks that were ready before; they go first.
-const RANK_FIRST: u64 = 1 << 63;
+pub(crate) const RANK_FIRST: u64 = 1 << 63;
 /// Set for tasks on a critical path, which go before all others.
 const RANK_CRITICAL: u64 = 1 << 62;
 /// Set for spawned tasks: below the critical paths, above input bytes.

@@ -29,8 +29,15 @@ fn with_gpus() -> Offer {
 
 /// Node 0 with an offer, among nodes with these offers.
 fn node(own: &Offer, others: &[&Offer]) -> Scheduler {
+    node_with_slots(own, others, SLOTS)
+}
+/// Node 0 with this number of slots, beside one like it.
+fn node_of(own: &Offer, slots: u32) -> Scheduler {
+    node_with_slots(own, &[own], slots)
+}
+fn node_with_slots(own: &Offer, others: &[&Offer], slots: u32) -> Scheduler {
     let member = |(node, offer): (u32, &&Offer)| wire::Member {
-        slots: SLOTS,
+        slots,
         phase: wire::MemberPhase::Up as i32,
         offer: Totals::from(*offer).encode(),
         ..test_nodes::member(node)
@@ -45,7 +52,7 @@ fn node(own: &Offer, others: &[&Offer]) -> Scheduler {
     let options = Options {
         me: NodeId(0),
         incarnation: proto::Incarnation(1),
-        slots: SLOTS,
+        slots,
         offer: Some(Arc::new(own.clone())),
         end: None,
         tuning: Tuning::of(Policy::Mlb),
@@ -512,4 +519,54 @@ fn a_task_that_outlives_the_nodes_with_its_label_hears_what_the_others_lack() {
     let why = node.explain_end(&work).expect("no node fits");
     assert!(why.contains("label=short: no node that offers the rest lives that long"), "{why}");
     assert!(why.contains("the longest has 31 s left; n0 offers cpus=4"), "{why}");
+}
+
+/// Pushes a task with this rank.
+fn push_ranked(node: &mut Scheduler, number: u64, needs: &str, rank: u64, out: &mut Out) {
+    let placed = wire::Placed { urgency: rank, ..Default::default() };
+    push_placed(node, LocalId::new(PartitionId(1), number), placed, spec(needs, 0), out);
+}
+
+/// The order in which a node with this list starts tasks, one at a time. Of each: its needs and its
+/// rank; they are numbered from 0.
+fn order_of(list: &str, tasks: &[(&str, u64)]) -> Vec<u64> {
+    let own = offer(&["cpus=1", "gpus=1"], &["fast"]);
+    let own = match list {
+        "" => own,
+        list => own.with_preferences(resources::parse_preferences(list).unwrap()).unwrap(),
+    };
+    let (mut node, mut out) = (node_of(&own, 1), Out::default());
+    node.options.tuning.order = crate::Order::Urgency;
+    for (number, &(needs, rank)) in (0..).zip(tasks) {
+        push_ranked(&mut node, number, needs, rank, &mut out);
+    }
+    let mut order = Vec::new();
+    while order.len() < tasks.len() {
+        let started = starts(&mut node, &mut out);
+        assert_eq!(started.len(), 1, "{order:?}");
+        order.push(started[0]);
+        let task = TaskId::new(1, LocalId::new(PartitionId(1), started[0]).0);
+        end(&mut node, task, &mut out);
+    }
+    order
+}
+
+#[test]
+fn a_node_takes_first_what_it_prefers() {
+    let tasks = [("", 5), ("gpus=1", 3), ("", 1), ("gpus=1", 7), ("label=fast", 2), ("", 0)];
+    assert_eq!(order_of("", &tasks), [3, 0, 1, 4, 2, 5]);
+    assert_eq!(order_of("gpus:biggest,cpus:smallest", &tasks), [3, 1, 5, 2, 4, 0]);
+    assert_eq!(order_of("gpus:smallest,any", &tasks), [1, 3, 0, 4, 2, 5]);
+    assert_eq!(order_of("fast:any", &tasks), [4, 3, 0, 1, 2, 5]);
+    assert_eq!(order_of("cpus:1..3,cpus:smallest", &tasks), [1, 4, 2, 5, 0, 3]);
+}
+
+#[test]
+fn priority_comes_before_a_preference() {
+    let list = resources::parse_preferences("gpus:biggest").unwrap();
+    let own = with_gpus().with_preferences(list).unwrap();
+    let (mut node, mut out) = (node(&own, &[&own]), Out::default());
+    push_with(&mut node, 1, spec("gpus=1", 0), &mut out);
+    push_with(&mut node, 2, spec("", 3), &mut out);
+    assert_eq!(starts(&mut node, &mut out), [2, 1]);
 }

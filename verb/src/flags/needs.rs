@@ -5,7 +5,8 @@ use std::sync::Arc;
 use clap::Args;
 use hardware::{Machine, Settings as HardwareSettings};
 use resources::{
-    Name, Offer, parse_coupling, parse_no_pool, parse_pool, parse_variant, parse_want,
+    Name, Offer, parse_coupling, parse_no_pool, parse_pool, parse_preferences, parse_variant,
+    parse_want,
 };
 use workloads::Needs;
 
@@ -83,6 +84,10 @@ fn pool(text: &str) -> Result<String, String> {
         Some(_) => Ok(text.to_owned()),
         None => checked(text, parse_pool(text).map(|_| ()).map_err(|error| error.to_string())),
     }
+}
+
+fn preferences(text: &str) -> Result<String, String> {
+    checked(text, parse_preferences(text).map(|_| ()).map_err(|error| error.to_string()))
 }
 
 fn coupling(text: &str) -> Result<String, String> {
@@ -205,6 +210,14 @@ pub struct OfferArgs {
         value_parser = coupling
     )]
     couplings: Vec<String>,
+    #[arg(
+        help = "Which ready tasks each node takes first: pools or labels in order, each with \
+                biggest, smallest, any or a range of ranks: 'gpus:biggest,cpus:smallest,any'",
+        long = "prefer",
+        value_name = "LIST",
+        value_parser = preferences
+    )]
+    preferences: Option<String>,
 }
 
 /// The given pools and labels of nodes, and the part of a node in the machine.
@@ -213,6 +226,8 @@ pub struct OfferPlan {
     pub resources: Vec<String>,
     pub labels: Vec<String>,
     pub couplings: Vec<String>,
+    /// Lists of preferences, in order.
+    pub preferences: Vec<String>,
 }
 
 /// Separates pools in a setting.
@@ -233,6 +248,10 @@ impl OfferArgs {
             resources: or_saved(&self.resources, "resource", BETWEEN_POOLS)?,
             labels: or_saved(&self.labels, "label", ',')?,
             couplings: or_saved(&self.couplings, "coupling", ',')?,
+            preferences: match &self.preferences {
+                Some(list) => vec![list.clone()],
+                None => saved("prefer", ',')?,
+            },
         })
     }
 }
@@ -244,19 +263,25 @@ impl OfferPlan {
             values.iter().flat_map(|value| [name.to_owned(), value.clone()]).collect()
         };
         let couplings = flag("--coupling", &self.couplings);
-        [flag("--resource", &self.resources), flag("--label", &self.labels), couplings].concat()
+        let (resources, labels) =
+            (flag("--resource", &self.resources), flag("--label", &self.labels));
+        let list = self.preferences.join(",");
+        let lists = if list.is_empty() { Vec::new() } else { vec![list] };
+        let preferences = flag("--prefer", &lists);
+        [resources, labels, couplings, preferences].concat()
     }
     /// As settings.
-    pub fn saved(&self) -> [(String, String); 3] {
+    pub fn saved(&self) -> [(String, String); 4] {
         let text = |parts: &[String], between: &str| match parts {
             [] => "none".to_owned(),
             parts => parts.join(between),
         };
         let resources = text(&self.resources, &BETWEEN_POOLS.to_string());
         let (labels, couplings) = (text(&self.labels, ","), text(&self.couplings, ","));
-        let words = ["resource", "label", "coupling"].map(str::to_owned);
-        let [resource, label, coupling] = words;
-        [(resource, resources), (label, labels), (coupling, couplings)]
+        let words = ["resource", "label", "coupling", "prefer"].map(str::to_owned);
+        let [resource, label, coupling, prefer] = words;
+        let preferences = text(&self.preferences, ",");
+        [(resource, resources), (label, labels), (coupling, couplings), (prefer, preferences)]
     }
 
     /// What this machine offers.
@@ -265,6 +290,7 @@ impl OfferPlan {
             resources: self.resources.clone(),
             labels: self.labels.clone(),
             couplings: self.couplings.clone(),
+            preferences: self.preferences.clone(),
             ..HardwareSettings::default()
         };
         Ok(hardware::detect(&Machine::this(), &settings)?.offer)
@@ -315,6 +341,9 @@ mod tests {
         assert!(label("a b").is_err() && want("licences").is_err());
         assert!(memory("100").unwrap_err().contains("write 100MiB"));
         assert!(variant("cpus=1, gpus=1").is_ok() && pool("gpus=[0,1]").is_ok());
+        assert!(preferences("gpus:biggest,cpus:1..9,any").is_ok());
+        assert!(preferences("any,gpus:any").unwrap_err().contains("last"));
+        assert!(preferences("gpus:most").unwrap_err().contains("biggest"));
         assert_eq!(share("1/3"), Ok((1, 3)));
         assert!(share("3/3").is_err());
     }
@@ -324,7 +353,7 @@ mod tests {
         let plan = OfferPlan {
             resources: vec!["memory=8GiB".into(), "gpus=[0,1]".into()],
             labels: vec!["fast".into()],
-            couplings: Vec::new(),
+            ..OfferPlan::default()
         };
         let amount = |offer: &Offer, name: &str| {
             offer.pool(&Name::pool(name).unwrap()).and_then(resources::Pool::amount)

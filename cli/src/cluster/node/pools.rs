@@ -23,6 +23,9 @@ pub(crate) struct PoolRow {
 pub(crate) struct Pools {
     pools: Vec<PoolRow>,
     labels: Vec<String>,
+    /// Which ready tasks the node takes first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    preferences: Vec<String>,
 }
 
 fn number(amount: Amount) -> f64 {
@@ -49,7 +52,8 @@ impl Pools {
             free: free.as_ref().map(|free| number(free[at])),
         };
         let labels = offer.labels().iter().map(ToString::to_string).collect();
-        Self { pools: offer.pools().enumerate().map(row).collect(), labels }
+        let preferences = offer.preferences().iter().map(ToString::to_string).collect();
+        Self { pools: offer.pools().enumerate().map(row).collect(), labels, preferences }
     }
 
     /// `1 of 2 cpus, 4GiB of 8GiB memory; avx512`, with the free amounts first.
@@ -66,7 +70,11 @@ impl Pools {
             }
         };
         let pools: Vec<String> = self.pools.iter().map(pool).collect();
-        let parts = [pools.join(", "), self.labels.join(", ")];
+        let prefers = match &self.preferences[..] {
+            [] => String::new(),
+            list => format!("prefers {}", list.join(", ")),
+        };
+        let parts = [pools.join(", "), self.labels.join(", "), prefers];
         parts.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join("; ")
     }
 }

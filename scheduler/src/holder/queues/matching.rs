@@ -16,7 +16,7 @@ use crate::holder::gangs::line::Stamp;
 use crate::holder::life::Life;
 use crate::holder::queues::Precedence;
 use crate::holder::queues::classes::{Class, Classes, class_of, is_gang_class, queue_class_of};
-use crate::holder::queues::ready_queue::{PLAIN, Ready};
+use crate::holder::queues::ready_queue::{Level, PLAIN, Ready};
 use crate::holder::slots::{Need, Seat};
 use crate::holder::staging::Staged;
 use crate::holder::task::Work;
@@ -88,7 +88,7 @@ fn need_of<'a>(
 
 impl Holder {
     /// The pools that a class may not take, because another one has reserved them.
-    fn kept_from(&self, class: u64) -> PoolSet {
+    pub(crate) fn kept_from(&self, class: u64) -> PoolSet {
         let by_gang = self.kept_by_gang();
         match &self.reservation {
             Some(other) if other.class != class && other.passes >= self.passes_max() => {
@@ -352,7 +352,7 @@ impl Holder {
     /// the reserved class. True if it is local.
     pub(crate) fn pop_here(&mut self, reserved: bool) -> Option<(bool, Ready)> {
         // On most nodes no task has a request, and only one queue has tasks.
-        let is_plain = self.reservation.is_none() && !reserved;
+        let is_plain = self.reservation.is_none() && !reserved && !self.prefers();
         if is_plain && self.local.is_empty() && !self.shared.has_requests() {
             return self.shared.pop_here_of(PLAIN).map(|ready| (false, ready));
         }
@@ -369,18 +369,27 @@ impl Holder {
                 }
             }
         }
-        // What never fits is taken out too, and staging reports it to its home.
-        let never = |class| class != PLAIN && matches!(self.need_of_class(class), Need::Never);
-        let starts = |class| self.may_start_class(class) && self.may_stage(class, true);
         let own = self.reservation.as_ref().map(|own| own.class);
         let may = |class| match reserved {
-            _ if is_gang_class(class) => false,
-            true => own == Some(class) && starts(class),
-            false => never(class) || starts(class),
+            true => own == Some(class) && self.may_take(class, false),
+            false => self.may_take(class, true),
         };
-        let (local, (_, class)) = earlier(self.local.first_here(may), self.shared.first_here(may))?;
+        let (local, (place, class)) =
+            earlier(self.local.first_here(may), self.shared.first_here(may))?;
+        if self.prefers() && !reserved && !self.reserved_may_start() {
+            return self.pop_preferred(Level::of(place.0));
+        }
         let queue = if local { &mut self.local } else { &mut self.shared };
         queue.pop_here_of(class).map(|ready| (local, ready))
+    }
+
+    /// Whether a task of a class is taken from the queues. `never`: also one that never fits, which
+    /// staging reports to its home.
+    pub(crate) fn may_take(&self, class: u64, never: bool) -> bool {
+        let is_never =
+            || never && class != PLAIN && matches!(self.need_of_class(class), Need::Never);
+        let starts = || self.may_start_class(class) && self.may_stage(class, true);
+        !is_gang_class(class) && (is_never() || starts())
     }
 
     /// Whether an empty node with the resources of this one could run the task.

@@ -4,14 +4,16 @@
 pub(crate) mod classes;
 mod demand;
 pub(crate) mod matching;
+mod preferred;
 pub(crate) mod ready_queue;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use proto::{ObjectId, TaskId};
+use resources::Pick;
 
-use crate::holder::queues::ready_queue::{PLAIN, Presence, Ready, ReadyQueue};
+use crate::holder::queues::ready_queue::{Level, PLAIN, Presence, Ready, ReadyQueue};
 
 /// The precedence of a first task in the order of dispatch: priority and rank, then arrival.
 pub(crate) type Precedence = (Reverse<(i32, u64)>, i64);
@@ -100,6 +102,28 @@ impl Queues {
             true => self.plain.next_here(),
             false => self.classes.as_ref()?.get(&class)?.next_here(),
         }
+    }
+    /// The class and the place of the task with all larger inputs here that a pick chooses.
+    pub(crate) fn picked(
+        &self,
+        may: impl Fn(u64) -> bool,
+        level: Level,
+        pick: &Pick,
+    ) -> Option<(Precedence, u64)> {
+        let plain = Some((PLAIN, &self.plain));
+        let classes = self.classes.iter().flat_map(|classes| classes.iter());
+        let all = plain.into_iter().chain(classes.map(|(&class, queue)| (class, queue)));
+        let places = all
+            .filter(|&(class, queue)| queue.here() > 0 && may(class))
+            .filter_map(|(class, queue)| Some((queue.peek_picked(level, pick)?, class)));
+        match pick {
+            Pick::Biggest | Pick::Any | Pick::Range(_) => places.min(),
+            Pick::Smallest => places.max_by_key(|(place, _)| (place.0, Reverse(place.1))),
+        }
+    }
+    /// Takes the task of a class at a place.
+    pub(crate) fn pop_at(&mut self, class: u64, place: Precedence) -> Option<Ready> {
+        self.pop_of(class, |queue| queue.pop_at(place))
     }
     pub(crate) fn pop_here_of(&mut self, class: u64) -> Option<Ready> {
         self.pop_of(class, ReadyQueue::pop_here)

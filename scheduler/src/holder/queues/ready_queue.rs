@@ -9,8 +9,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proto::{Attempt, ObjectId, TaskId};
+use resources::Pick;
 
-use crate::policy::SPAWNED_RANKS;
+use crate::policy::{RANK_FIRST, SPAWNED_RANKS};
 
 /// A ready task in a queue. Queues are caches: after a pop the task's record shows whether the
 /// attempt is still current. So a cancellation does not search the queues.
@@ -30,7 +31,7 @@ pub(crate) struct Ready {
 pub(crate) const PLAIN: u64 = 0;
 
 /// Priority and rank.
-type Order = Reverse<(i32, u64)>;
+pub(crate) type Order = Reverse<(i32, u64)>;
 
 impl Ready {
     fn order(&self) -> Order {
@@ -62,6 +63,27 @@ impl Unranked {
     fn ready(self) -> Ready {
         let Self { task, attempt, .. } = self;
         Ready { task, attempt, rank: 0, priority: 0, class: PLAIN }
+    }
+}
+
+/// The tasks among which a preference chooses: those of one priority that were ready before, or
+/// the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Level {
+    pub(crate) priority: i32,
+    pub(crate) again: bool,
+}
+
+impl Level {
+    const LOWEST: Self = Self { priority: 0, again: false };
+
+    pub(crate) fn of(Reverse((priority, rank)): Order) -> Self {
+        Self { priority, again: rank & RANK_FIRST != 0 }
+    }
+    /// The rank of a task of this level.
+    fn rank(self, rank: u64) -> u64 {
+        let first = if self.again { RANK_FIRST } else { 0 };
+        first | rank & !RANK_FIRST
     }
 }
 
@@ -219,6 +241,47 @@ impl ReadyQueue {
             Some(key) if key.0 <= UNRANKED || self.unranked.is_empty() => self.take(key),
             _ => self.pop_unranked(),
         }
+    }
+    /// The place of a task with all larger inputs here: of those of a priority, and of tasks that
+    /// were ready before or of the others, by a pick.
+    pub(crate) fn peek_picked(&self, level: Level, pick: &Pick) -> Option<(Order, i64)> {
+        let span = |low: u64, high: u64| {
+            let first = (Reverse((level.priority, level.rank(high))), 0, i64::MIN);
+            first..=(Reverse((level.priority, level.rank(low))), u64::MAX, i64::MAX)
+        };
+        let place = |(key, _): (&Key, &Ready)| (key.0, key.2);
+        let unranked = || {
+            let first = self.unranked.front().filter(|_| level == Level::LOWEST);
+            first.map(|it| (UNRANKED, it.arrival))
+        };
+        match pick {
+            Pick::Biggest | Pick::Any => {
+                let ranked = self.here.range(span(0, u64::MAX)).next().map(place);
+                ranked.into_iter().chain(unranked()).min()
+            }
+            Pick::Smallest => {
+                // The first to arrive of the lowest rank.
+                let last = self.here.range(span(0, u64::MAX)).next_back().map(place);
+                let ranked = last.and_then(|(Reverse((_, rank)), _)| {
+                    self.here.range(span(rank, rank)).next().map(place)
+                });
+                ranked.into_iter().chain(unranked()).max_by_key(|it| (it.0, Reverse(it.1)))
+            }
+            Pick::Range(ranks) => {
+                let ranked = self.here.range(span(*ranks.start(), *ranks.end())).next();
+                let has_zero = ranks.contains(&0);
+                ranked.map(place).into_iter().chain(unranked().filter(|_| has_zero)).min()
+            }
+        }
+    }
+    /// Takes the task at a place with all larger inputs here.
+    pub(crate) fn pop_at(&mut self, (order, arrival): (Order, i64)) -> Option<Ready> {
+        if order == UNRANKED && self.unranked.front().is_some_and(|it| it.arrival == arrival) {
+            return self.pop_unranked();
+        }
+        let all = (order, 0, i64::MIN)..=(order, u64::MAX, i64::MAX);
+        let key = self.here.range(all).map(|(&key, _)| key).find(|key| key.2 == arrival)?;
+        self.take(key)
     }
     /// The place of the next task with all larger inputs here, and its arrival.
     pub(crate) fn peek_here(&self) -> Option<(Order, i64)> {

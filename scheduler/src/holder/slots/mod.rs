@@ -7,7 +7,7 @@ mod resting;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use resources::{Claim, Fit, Name, Offer, PoolSet, Pools, Refusal, Request, Totals};
+use resources::{Claim, Fit, Name, Offer, PoolSet, Pools, Preference, Refusal, Request, Totals};
 
 use crate::Mutant;
 
@@ -90,6 +90,17 @@ impl Slots {
         match &self.pools {
             Some(own) => own.pools.resolve(request).ok(),
             None => Offer::of_cpus(self.total).ok()?.resolve(request).ok(),
+        }
+    }
+    /// The preferences of the node.
+    pub(crate) fn preferences(&self) -> &[Preference] {
+        self.pools.as_ref().map_or(&[], |own| own.pools.offer().preferences())
+    }
+    /// The number of the variant that a task would get now; the first one of a node of cpus alone.
+    pub(crate) fn variant_outside(&self, fit: &Fit, kept: PoolSet) -> Option<usize> {
+        match &self.pools {
+            Some(own) => own.pools.variant_outside(fit, kept),
+            None => Some(0),
         }
     }
     /// The reasons why a request does not fit now.

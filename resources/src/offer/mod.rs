@@ -1,5 +1,8 @@
 //! Offers: the pools of a node.
 
+mod preference;
+mod text;
+
 use std::fmt;
 
 use thiserror::Error;
@@ -9,6 +12,9 @@ use crate::limits::{
     COUPLINGS_MAX, CPUS_MAX, GROUPS_MAX, INDEX_BYTES_MAX, INDICES_MAX, LABELS_MAX, POOLS_MAX,
 };
 use crate::name::{Name, NameError};
+
+pub use preference::{Pick, Preference, parse_preferences};
+pub use text::{parse_coupling, parse_no_pool, parse_pool};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PoolKind {
@@ -49,6 +55,8 @@ pub struct Offer {
     pools: Vec<Pool>,
     /// Sorted.
     couplings: Vec<Coupling>,
+    /// In order; empty: the ordinary order alone.
+    preferences: Vec<Preference>,
 }
 
 #[derive(Clone, PartialEq, Eq, Error, Debug)]
@@ -84,6 +92,17 @@ pub enum OfferError {
     SelfCoupled(GroupRef),
     #[error("{0} and {1} are coupled twice")]
     CoupledTwice(GroupRef, GroupRef),
+    #[error(
+        "'{0}' is not a preference: a pool or a label with biggest, smallest, any or a range of \
+         ranks, such as gpus:biggest or cpus:1..9"
+    )]
+    PreferenceSyntax(String),
+    #[error("'any' is last in a list of preferences: '{0}' would never be reached")]
+    AnyIsLast(String),
+    #[error("the preference {0} is given twice")]
+    PreferredTwice(Preference),
+    #[error("the node has no pool and no label {0}: it cannot prefer its tasks")]
+    NoPreferred(Name),
     #[error("a node has at most {most} {things}, and this one has {count}")]
     TooMany { things: &'static str, count: usize, most: usize },
 }
@@ -191,7 +210,7 @@ impl Offer {
         if let Some(pair) = pools.windows(2).find(|pair| pair[0].name == pair[1].name) {
             return Err(OfferError::PoolTwice(pair[0].name.clone()));
         }
-        let mut offer = Self { pools, couplings: Vec::new() };
+        let mut offer = Self { pools, couplings: Vec::new(), preferences: Vec::new() };
         for coupling in &couplings {
             let Coupling { left, right, .. } = coupling;
             if left == right {
@@ -234,7 +253,8 @@ impl Offer {
         let is_of_cpus = |end: &GroupRef| end.pool == Name::cpus();
         let others =
             self.couplings.iter().filter(|it| !is_of_cpus(&it.left) && !is_of_cpus(&it.right));
-        Self::new(pools.chain([cpus]).collect(), others.cloned().collect()).ok()
+        let offer = Self::new(pools.chain([cpus]).collect(), others.cloned().collect()).ok()?;
+        Some(offer.keep_preferences(self.preferences.clone()))
     }
 
     /// The part of one of several nodes that share the pools which `is_shared` accepts: an equal
@@ -274,7 +294,7 @@ impl Offer {
             pools.extend((!is_empty).then_some(pool));
         }
         // The numbers of groups may have changed.
-        Self { pools, couplings: Vec::new() }
+        Self { pools, couplings: Vec::new(), preferences: self.preferences.clone() }
     }
 
     #[must_use]
@@ -285,6 +305,16 @@ impl Offer {
     #[must_use]
     pub fn couplings(&self) -> &[Coupling] {
         &self.couplings
+    }
+
+    /// Which ready tasks the node takes first.
+    #[must_use]
+    pub fn preferences(&self) -> &[Preference] {
+        &self.preferences
+    }
+
+    pub(crate) fn keep_preferences(self, preferences: Vec<Preference>) -> Self {
+        Self { preferences, ..self }
     }
 
     #[must_use]
