@@ -137,3 +137,21 @@ fn a_node_with_more_slots_than_cpus_pins_nothing() {
     run(&instance, &[], "true").ok();
     instance.down();
 }
+
+#[test]
+fn a_node_takes_first_what_it_prefers() {
+    let flags = ["--slots", "1", "--label", "fast", "--prefer", "fast:any"];
+    let instance = Instance::up_with_flags(1, &flags);
+    let order = instance.sandbox().path("order");
+    let append = |word: &str| format!("echo {word} >> {}", order.display());
+    instance.starling(&["node", "pause", "0"]).ok();
+    instance.starling(&["submit", "--array", "1-4", "--", "sh", "-c", &append("plain")]).ok();
+    let labelled = ["submit", "--label", "fast", "--", "sh", "-c", &append("fast")];
+    instance.starling(&labelled).ok();
+    instance.starling(&["node", "resume", "0"]).ok();
+    instance.starling(&["job", "wait", "all", "--timeout", "60s"]).ok();
+    let ran = fs::read_to_string(&order).unwrap();
+    assert_eq!(ran.split_whitespace().collect::<Vec<_>>()[0], "fast", "{ran}");
+    assert_eq!(ran.lines().count(), 5, "{ran}");
+    instance.down();
+}
