@@ -554,11 +554,13 @@ fn order_of(list: &str, tasks: &[(&str, u64)]) -> Vec<u64> {
 #[test]
 fn a_node_takes_first_what_it_prefers() {
     let tasks = [("", 5), ("gpus=1", 3), ("", 1), ("gpus=1", 7), ("label=fast", 2), ("", 0)];
-    assert_eq!(order_of("", &tasks), [3, 0, 1, 4, 2, 5]);
+    // Tasks without a request are in the local queue here, and the others in the shared one: the
+    // ordinary order takes the local queue first.
+    assert_eq!(order_of("", &tasks), [0, 2, 5, 3, 1, 4]);
     assert_eq!(order_of("gpus:biggest,cpus:smallest", &tasks), [3, 1, 5, 2, 4, 0]);
-    assert_eq!(order_of("gpus:smallest,any", &tasks), [1, 3, 0, 4, 2, 5]);
-    assert_eq!(order_of("fast:any", &tasks), [4, 3, 0, 1, 2, 5]);
-    assert_eq!(order_of("cpus:1..3,cpus:smallest", &tasks), [1, 4, 2, 5, 0, 3]);
+    assert_eq!(order_of("gpus:smallest,any", &tasks), [1, 3, 0, 2, 5, 4]);
+    assert_eq!(order_of("fast:any", &tasks), [4, 0, 2, 5, 3, 1]);
+    assert_eq!(order_of("cpus:1..3,cpus:smallest", &tasks), [2, 1, 4, 5, 0, 3]);
 }
 
 #[test]
