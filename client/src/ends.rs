@@ -168,44 +168,45 @@ async fn follow(
         let opened = async { WatchStream::open(node, &client.link(node).await?, id, bytes).await };
         let lost = match opened.await {
             Err(lost) => lost,
-            Ok(mut stream) => loop {
-                let response = match stream.next(&retry).await {
-                    Ok(response) => response,
-                    Err(lost) => {
-                        stream.rearm(&mut retry);
-                        break lost;
-                    }
-                };
-                let checked = client.check(response);
-                match checked.map_err(|error| name_unknown(error, job, None)) {
-                    // The partition's home may not have heard yet that it is one of the job's.
-                    Err(ClientError::UnknownJob(_)) if has_ended.load(Ordering::Relaxed) => {
-                        return Ok(());
-                    }
-                    Err(ClientError::UnknownJob(_)) => {
-                        break LinkError("it does not know the job yet".to_owned());
-                    }
-                    Err(error) => return Err(error),
-                    Ok(Checked::Busy { .. }) => break LinkError("it is busy".to_owned()),
-                    Ok(Checked::Moved) => {
-                        stream.rearm(&mut retry);
-                        break LinkError(MOVED.to_owned());
-                    }
-                    Ok(Checked::Forgotten { .. }) => {
-                        return Err(ClientError::Protocol { node, what: "this has no number" });
-                    }
-                    Ok(Checked::Answer(response)) => {
-                        let Some(response::Body::Ends(ends)) = response.body else {
-                            return Err(ClientError::Protocol { node, what: "no ends of tasks" });
-                        };
-                        stream.note_answer();
-                        (term, after) = (ends.term, ends.next);
-                        if batches.send(Ok(ends)).await.is_err() || !response.more {
+            Ok(mut stream) => {
+                let lost = loop {
+                    let response = match stream.next(&retry).await {
+                        Ok(response) => response,
+                        Err(lost) => break lost,
+                    };
+                    let checked = client.check(response);
+                    match checked.map_err(|error| name_unknown(error, job, None)) {
+                        // The partition's home may not have heard yet that it is one of the job's.
+                        Err(ClientError::UnknownJob(_)) if has_ended.load(Ordering::Relaxed) => {
                             return Ok(());
                         }
+                        Err(ClientError::UnknownJob(_)) => {
+                            break LinkError("it does not know the job yet".to_owned());
+                        }
+                        Err(error) => return Err(error),
+                        Ok(Checked::Busy { .. }) => break LinkError("it is busy".to_owned()),
+                        Ok(Checked::Moved) => break LinkError(MOVED.to_owned()),
+                        Ok(Checked::Forgotten { .. }) => {
+                            return Err(ClientError::Protocol { node, what: "this has no number" });
+                        }
+                        Ok(Checked::Answer(response)) => {
+                            let Some(response::Body::Ends(ends)) = response.body else {
+                                return Err(ClientError::Protocol {
+                                    node,
+                                    what: "no ends of tasks",
+                                });
+                            };
+                            stream.note_answer();
+                            (term, after) = (ends.term, ends.next);
+                            if batches.send(Ok(ends)).await.is_err() || !response.more {
+                                return Ok(());
+                            }
+                        }
                     }
-                }
-            },
+                };
+                stream.rearm(&mut retry);
+                lost
+            }
         };
         let paused = retry.pause(Target::Home(partition), node, &lost).await;
         client.or_away(paused).await?;

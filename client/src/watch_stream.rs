@@ -54,3 +54,27 @@ impl WatchStream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_the_first_answer_must_come_in_time() {
+        let (sender, responses) = tokio::sync::mpsc::unbounded_channel();
+        let mut stream = WatchStream { node: 3, answered: None, responses };
+        let retry = Retry::new(Duration::from_millis(20));
+        assert_eq!(stream.next(&retry).await.unwrap_err().0, "it does not answer");
+        stream.note_answer();
+        let later = async {
+            tokio::time::sleep(Duration::from_millis(40)).await;
+            sender.send(Ok(wire::Response { id: 7, ..Default::default() })).unwrap();
+        };
+        let (next, ()) = tokio::join!(stream.next(&retry), later);
+        assert_eq!(next.unwrap().id, 7);
+        drop(sender);
+        assert_eq!(stream.next(&retry).await.unwrap_err().0, "connection closed");
+    }
+}

@@ -26,8 +26,8 @@ pub struct Settings {
     pub labels: Vec<String>,
     /// Couplings, such as `cpus[0]:gpus[0]`. They replace all detected ones.
     pub couplings: Vec<String>,
-    /// Lists such as `gpus:biggest,any`, joined in this order.
-    pub preferences: Vec<String>,
+    /// A list such as `gpus:biggest,any`.
+    pub preferences: Option<String>,
     pub cores: Cores,
 }
 
@@ -115,9 +115,9 @@ pub fn detect(machine: &Machine, settings: &Settings) -> Result<Detection, Detec
         }
     };
     let offer = Offer::new(pools.iter().map(|found| found.pool.clone()).collect(), couplings)?;
-    let offer = match settings.preferences.is_empty() {
-        true => offer,
-        false => offer.with_preferences(parse_preferences(&settings.preferences.join(","))?)?,
+    let offer = match &settings.preferences {
+        None => offer,
+        Some(list) => offer.with_preferences(parse_preferences(list)?)?,
     };
     Ok(Detection { offer, pools, couplings_source, notices })
 }

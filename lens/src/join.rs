@@ -110,7 +110,9 @@ impl Joiner {
             }
             Event::PartEnded { task, attempt } => {
                 let key = (node, task, attempt);
-                if let Some(known) = self.pending.remove(&key).filter(|known| known.is_part) {
+                if self.pending.get(&key).is_some_and(|known| known.is_part)
+                    && let Some(known) = self.pending.remove(&key)
+                {
                     let started = known.started.unwrap_or(time);
                     emit(self.row(node, (task, attempt), known, (started, time)));
                 }

@@ -1,4 +1,4 @@
-//! Settings of jobs and of commands.
+//! Settings of jobs and of commands, and what follows from them.
 
 use crate::limits::JOB_TASKS_MAX_DEFAULT;
 use crate::wire::{self, CpuPin};
@@ -11,6 +11,14 @@ impl wire::JobSettings {
             0 => JOB_TASKS_MAX_DEFAULT,
             limit => limit,
         }
+    }
+}
+
+impl wire::JobState {
+    /// Since when the client of an open job is silent, by the clock of the job's home.
+    #[must_use]
+    pub fn silent_since_ns(&self) -> Option<u64> {
+        (self.silent_ns != 0 && self.ended_ns == 0).then_some(self.silent_ns)
     }
 }
 

@@ -111,7 +111,7 @@ pub(crate) fn run(context: &Context, args: HardwareArgs) -> Done {
         resources: args.resources,
         labels: args.labels,
         couplings: args.couplings,
-        preferences: args.preferences.into_iter().collect(),
+        preferences: args.preferences,
         cores: match args.cores {
             CoresArg::Logical => Cores::Logical,
             CoresArg::Physical => Cores::Physical,
@@ -253,7 +253,7 @@ mod tests {
             resources: vec!["gpus=[[a],[b]]".to_owned()],
             labels: vec!["fast".to_owned()],
             couplings: vec!["cpus[0]:gpus[1]".to_owned()],
-            preferences: vec!["gpus:biggest,any".to_owned()],
+            preferences: Some("gpus:biggest,any".to_owned()),
             ..Settings::default()
         };
         hardware::detect(&Machine::recorded(dir.path(), &[]), &settings).unwrap()

@@ -226,16 +226,11 @@ fn open_line(state: &JobState) -> Option<String> {
 
 /// About the silent client of an open job.
 pub(crate) fn silence_text(state: &JobState) -> Option<String> {
-    let ago = |since_ns: u64| now_ns().saturating_sub(since_ns);
-    let text =
-        |ns: u64| workloads::quantity::format_duration_ns(ns / 1_000_000_000 * 1_000_000_000);
+    let silent_ns = now_ns().saturating_sub(state.silent_since_ns()?);
     let close_ns = state.settings.as_ref().and_then(|it| it.silence).map_or(0, |it| it.close_ns);
-    let is_silent = state.silent_ns != 0 && state.ended_ns == 0;
-    is_silent.then(|| {
-        let silent_ns = ago(state.silent_ns);
-        let left = text(close_ns.saturating_sub(silent_ns));
-        format!("its client is silent, and it closes in {left} unless one attaches")
-    })
+    let left_s = close_ns.saturating_sub(silent_ns) / 1_000_000_000;
+    let left = workloads::quantity::format_duration_ns(left_s * 1_000_000_000);
+    Some(format!("its client is silent, and it closes in {left} unless one attaches"))
 }
 
 /// The number of the round, and the user that opened it.

@@ -117,7 +117,7 @@ pub(crate) fn json(
         results_dir,
         open,
         held_bytes,
-        silent_since_s: (state.silent_ns != 0).then(|| state.silent_ns as f64 / 1e9),
+        silent_since_s: state.silent_since_ns().map(|ns| ns as f64 / 1e9),
         events: has_events.then_some(counts.events),
         events_dropped: has_events.then_some(counts.events_dropped),
         variables,

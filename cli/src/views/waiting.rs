@@ -54,7 +54,7 @@ pub(crate) async fn wait_or_silence(
         let mut last = None;
         while let Some(state) = watch.next().await? {
             progress.show(&state);
-            if state.silent_ns != 0 && state.ended_ns == 0 {
+            if state.silent_since_ns().is_some() {
                 return Box::pin(client.raw().wait_submitted(job)).await.map(Some);
             }
             last = Some(state);

@@ -202,7 +202,7 @@ impl JobInfo {
             state.round(),
         );
         let waits_for = state.waits_for().map(JobId).collect();
-        let skipped_because = state.skipped_text();
+        let (skipped_because, silent_since_ns) = (state.skipped_text(), state.silent_since_ns());
         let sum = state.sum.unwrap_or_default();
         let stalled = state.stall.as_ref().map(|stall| {
             let why = Stall::of_number(u64::from(stall.why)).unwrap_or(Stall::NotCounted);
@@ -223,7 +223,7 @@ impl JobInfo {
             lost_why: Some(sum.lost).filter(|why| !why.is_empty()),
             failures: sum.failures.into_iter().map(TaskFailure::of_record).collect(),
             stalled,
-            silent_since_ns: (state.silent_ns > 0).then_some(state.silent_ns),
+            silent_since_ns,
             waits_for,
             skipped_because,
         }

@@ -79,8 +79,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The home ignores a sign that comes after a later client has attached, or after this one has
-    /// detached.
+    /// The home ignores a sign that comes after some client has detached from the job.
     async fn sign(&self, detaches: bool) -> Result<(), ClientError> {
         let what = What::Sign(wire::LifeSign { attachment: self.attachment, detaches });
         let at = self.client.partition_of(self.job);

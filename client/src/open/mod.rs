@@ -7,6 +7,8 @@
 mod life_signs;
 mod sending;
 
+pub use self::life_signs::{Silence, SilenceAction};
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,8 +26,6 @@ use crate::limits::{
     RESERVED_CHUNKS, RESERVED_TASKS,
 };
 use crate::records::is_ended;
-pub use life_signs::{Silence, SilenceAction};
-
 use crate::{Client, ClientError, DeclaredVariable, JobSettings, TaskSpec, now_ns};
 
 /// The maximum number of parents of a task that is added to a job.

@@ -31,7 +31,7 @@ pub struct Preference {
 impl Preference {
     /// Whether the entry is about tasks that run by this variant.
     #[must_use]
-    pub fn names(&self, variant: &Variant) -> bool {
+    pub fn is_about(&self, variant: &Variant) -> bool {
         let Some(pool) = &self.pool else { return true };
         variant.wants().iter().any(|want| pool.covers(&want.pool) || want.pool.covers(pool))
             || variant.labels().contains(pool)
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_pool_is_named_by_its_kinds_and_by_its_general_name() {
         let names = |entry: &str, variant: &str| {
-            parse_preferences(entry).unwrap()[0].names(&parse_variant(variant).unwrap())
+            parse_preferences(entry).unwrap()[0].is_about(&parse_variant(variant).unwrap())
         };
         assert!(names("gpus:any", "gpus/amd=1") && names("gpus/amd:any", "gpus=1"));
         assert!(names("fast:any", "label=fast") && names("any", "cpus=3"));

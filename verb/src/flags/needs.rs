@@ -226,8 +226,8 @@ pub struct OfferPlan {
     pub resources: Vec<String>,
     pub labels: Vec<String>,
     pub couplings: Vec<String>,
-    /// Lists of preferences, in order.
-    pub preferences: Vec<String>,
+    /// The list of preferences.
+    pub preferences: Option<String>,
 }
 
 /// Separates pools in a setting.
@@ -248,10 +248,7 @@ impl OfferArgs {
             resources: or_saved(&self.resources, "resource", BETWEEN_POOLS)?,
             labels: or_saved(&self.labels, "label", ',')?,
             couplings: or_saved(&self.couplings, "coupling", ',')?,
-            preferences: match &self.preferences {
-                Some(list) => vec![list.clone()],
-                None => saved("prefer", ',')?,
-            },
+            preferences: settings.pick_optional(self.preferences.clone(), "prefer")?,
         })
     }
 }
@@ -265,9 +262,7 @@ impl OfferPlan {
         let couplings = flag("--coupling", &self.couplings);
         let (resources, labels) =
             (flag("--resource", &self.resources), flag("--label", &self.labels));
-        let list = self.preferences.join(",");
-        let lists = if list.is_empty() { Vec::new() } else { vec![list] };
-        let preferences = flag("--prefer", &lists);
+        let preferences = flag("--prefer", self.preferences.as_slice());
         [resources, labels, couplings, preferences].concat()
     }
     /// As settings.
@@ -280,7 +275,7 @@ impl OfferPlan {
         let (labels, couplings) = (text(&self.labels, ","), text(&self.couplings, ","));
         let words = ["resource", "label", "coupling", "prefer"].map(str::to_owned);
         let [resource, label, coupling, prefer] = words;
-        let preferences = text(&self.preferences, ",");
+        let preferences = text(self.preferences.as_slice(), ",");
         [(resource, resources), (label, labels), (coupling, couplings), (prefer, preferences)]
     }
 

@@ -191,7 +191,7 @@ async fn wait(
         if let Some(text) = job_info::silence_text(&state) {
             context.output.note(&format!("job {}: no task is open; {text}", job.0));
         }
-        let job_exit = match state.ended_ns == 0 {
+        let job_exit = match without_close || state.ended_ns == 0 {
             true => open::exit_of(&state),
             false => jobs::exit_of(&state),
         };

@@ -31,8 +31,8 @@ pub(crate) struct Gangs {
     chosen_by: BTreeMap<TaskId, u64>,
     /// The oldest part that waits here, and the pools that were short of it since.
     kept: Option<(Stamp, PoolSet)>,
-    /// The joined parts that the shell knows. True: another node leads the gang.
-    told: BTreeMap<(TaskId, Attempt), bool>,
+    /// The joined parts that the shell knows, and the nodes that lead their gangs.
+    told: BTreeMap<(TaskId, Attempt), NodeId>,
 }
 
 /// A part of a gang on one node, for checkers.

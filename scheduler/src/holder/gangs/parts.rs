@@ -40,25 +40,23 @@ impl Scheduler {
     pub(crate) fn tell_parts(&mut self, out: &mut Out) {
         let Some(gangs) = &mut self.holder.gangs else { return };
         let joined = gangs.line.parts().filter(|(_, part)| part.is_joined());
-        // The first part belongs to the attempt, which has events of its own.
-        let joined: BTreeMap<_, _> = joined
-            .map(|(stamp, part)| {
-                ((stamp.task, part.attempt), !gangs.leads.contains_key(&stamp.task))
-            })
-            .collect();
-        if joined.keys().eq(gangs.told.keys()) {
+        let joined: BTreeMap<_, _> =
+            joined.map(|(stamp, part)| ((stamp.task, part.attempt), part.leader.0)).collect();
+        if joined == gangs.told {
             return;
         }
+        // The part of the leader belongs to the attempt, which has events of its own.
+        let me = self.options.me;
         let told = std::mem::replace(&mut gangs.told, joined.clone());
         // An end first: the next attempt of a task may begin in the same step.
         let is_silent = self.holder.mutant == Some(Mutant::PartEndUntold);
         let ended = told.iter().filter(|(key, _)| !joined.contains_key(key) && !is_silent);
-        for (&(task, attempt), &is_of_other) in ended {
+        for (&(task, attempt), &leader) in ended {
             out.parts.push(PartChange::Ends(task, attempt));
-            out.events.extend(is_of_other.then_some(Event::PartEnded { task, attempt }));
+            out.events.extend((leader != me).then_some(Event::PartEnded { task, attempt }));
         }
         let begun = joined.iter().filter(|(key, _)| !told.contains_key(key));
-        for (&(task, attempt), &is_of_other) in begun {
+        for (&(task, attempt), &leader) in begun {
             let seat = self.seat_of_part(task, attempt);
             let part = Part {
                 task,
@@ -66,7 +64,7 @@ impl Scheduler {
                 cpus: seat.map_or(1, |seat| 1 + self.holder.slots.more(seat.first).len() as u32),
                 granted: seat.and_then(|seat| self.holder.slots.granted(seat)),
             };
-            if let Some(seat) = seat.filter(|_| is_of_other) {
+            if let Some(seat) = seat.filter(|_| leader != me) {
                 let more = self.holder.slots.more(seat.first).iter().copied();
                 let slots = std::iter::once(seat.first).chain(more);
                 out.events.extend(slots.map(|slot| Event::PartBegan { task, attempt, slot }));

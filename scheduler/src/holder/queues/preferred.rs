@@ -1,8 +1,8 @@
 //! Preferences of a node: which of the tasks that may start it takes first.
 //!
-//! A preference chooses among the tasks of the highest priority that may start, and among those
-//! that were ready before, if there are any. Where no entry of the list names such a task, the
-//! ordinary order decides.
+//! A preference chooses among the tasks of one level: they have the priority of the task that is
+//! first in the ordinary order, and like it they were ready before, or were not. Where no entry of
+//! the list is about such a task, the ordinary order decides.
 
 use resources::{Pick, Preference, Request};
 
@@ -31,7 +31,7 @@ impl Holder {
     ) -> Option<(bool, (Precedence, u64))> {
         let entries = self.slots.preferences().iter();
         let mut chosen = entries.filter_map(|entry| {
-            let named = |class| may(class) && self.names(entry, class);
+            let named = |class| may(class) && self.is_about(entry, class);
             self.picked(level, &entry.pick, named)
         });
         chosen.next().or_else(|| self.picked(level, &Pick::Any, &may))
@@ -62,9 +62,9 @@ impl Holder {
     }
 
     /// Whether an entry is about the tasks of a class, by the variant that they would get now.
-    fn names(&self, entry: &Preference, class: u64) -> bool {
+    fn is_about(&self, entry: &Preference, class: u64) -> bool {
         let of = |request: &Request, variant: usize| {
-            request.variants().get(variant).is_some_and(|variant| entry.names(variant))
+            request.variants().get(variant).is_some_and(|variant| entry.is_about(variant))
         };
         match (class == PLAIN, self.classes.get(class)) {
             (true, _) | (false, None) => of(&Request::one_cpu(), 0),

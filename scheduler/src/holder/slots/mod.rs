@@ -96,12 +96,9 @@ impl Slots {
     pub(crate) fn preferences(&self) -> &[Preference] {
         self.pools.as_ref().map_or(&[], |own| own.pools.offer().preferences())
     }
-    /// The number of the variant that a task would get now; the first one of a node of cpus alone.
+    /// The number of the variant that a task would get now.
     pub(crate) fn variant_outside(&self, fit: &Fit, kept: PoolSet) -> Option<usize> {
-        match &self.pools {
-            Some(own) => own.pools.variant_outside(fit, kept),
-            None => Some(0),
-        }
+        self.pools.as_ref()?.pools.variant_outside(fit, kept)
     }
     /// The reasons why a request does not fit now.
     pub(crate) fn refusal(&self, request: &Request) -> Option<Refusal> {
