@@ -313,6 +313,7 @@ impl Executor {
         } else if matches!(launch.spec.body, Some(wire::spec::Body::Call(_))) {
             self.workers.launch_all(vec![launch]);
         } else if matches!(launch.spec.body, Some(wire::spec::Body::Command(_))) {
+            self.workers.give_up(&launch);
             if stage::brings_files(&launch) {
                 self.launch_staged(launch);
             } else {
@@ -333,6 +334,7 @@ impl Executor {
             }
             let is_command = matches!(launch.spec.body, Some(wire::spec::Body::Command(_)));
             if is_command && !stage::brings_files(&launch) {
+                self.workers.give_up(&launch);
                 commands.push(launch);
             } else {
                 self.launch(launch);

@@ -86,25 +86,55 @@ impl AttemptRow {
     }
 }
 
-/// Numbers below this have a code of their own.
-const EXACT: u64 = 16;
+/// Codes that keep a number to a part in `1 << BITS`, and numbers below `2 << BITS` exactly.
+struct Codes<const BITS: u32>;
+
+impl<const BITS: u32> Codes<BITS> {
+    const STEPS: u64 = 1 << BITS;
+    const EXACT: u64 = 2 << BITS;
+
+    fn code(value: u64) -> u32 {
+        if value < Self::EXACT {
+            return value as u32;
+        }
+        let shift = value.ilog2() - BITS;
+        let step = (value >> shift) & (Self::STEPS - 1);
+        (Self::EXACT + u64::from(shift - 1) * Self::STEPS + step) as u32
+    }
+
+    /// The smallest number with this code; the largest number for a code that is too large.
+    fn of_code(code: u32) -> u64 {
+        let code = u64::from(code);
+        let Some(above) = code.checked_sub(Self::EXACT) else { return code };
+        let shift = 1 + above / Self::STEPS;
+        let is_too_large = shift > u64::from(u64::BITS - 1 - BITS);
+        if is_too_large { u64::MAX } else { (Self::STEPS + above % Self::STEPS) << shift }
+    }
+}
 
 /// The code of a number that is kept to an eighth: one byte for values up to four hours.
 #[must_use]
 pub fn code(value: u64) -> u32 {
-    if value < EXACT {
-        return value as u32;
-    }
-    let shift = value.ilog2() - 3;
-    EXACT as u32 + (shift - 1) * 8 + ((value >> shift) & 7) as u32
+    Codes::<3>::code(value)
 }
 
-/// The smallest number with this code; the largest code for one that is too large.
+/// The smallest number with this code; the largest number for a code that is too large.
 #[must_use]
 pub fn of_code(code: u32) -> u64 {
-    let Some(above) = u64::from(code).checked_sub(EXACT) else { return u64::from(code) };
-    let shift = 1 + above / 8;
-    if shift > 60 { u64::MAX } else { (8 + above % 8) << shift }
+    Codes::<3>::of_code(code)
+}
+
+/// The code of a number that is kept to a 64th and rounded up.
+#[must_use]
+pub fn fine_code(value: u64) -> u32 {
+    let code = Codes::<6>::code(value);
+    code + u32::from(of_fine_code(code) < value)
+}
+
+/// The largest number with this code.
+#[must_use]
+pub fn of_fine_code(code: u32) -> u64 {
+    Codes::<6>::of_code(code)
 }
 
 /// Rounds down by at most an eighth.
@@ -126,6 +156,16 @@ mod tests {
             prop_assert!(back <= value && value - back <= value / 8, "{value} {back}");
             prop_assert_eq!(coarse(back), back);
             prop_assert!(code(value) <= code(value.saturating_add(1)));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_fine_code_keeps_a_number_to_a_64th(value in any::<u64>(), bits in 0u32..64) {
+            let value = value >> bits;
+            let back = of_fine_code(fine_code(value));
+            prop_assert!(back >= value && back - value <= value / 64, "{value} {back}");
+            prop_assert_eq!(of_fine_code(fine_code(back)), back);
         }
     }
 

@@ -146,6 +146,9 @@ class Executor(RemoteExecutor):
         minutes = job.resources.get("runtime")
         if isinstance(minutes, (int, float)) and minutes > 0:
             found["time_limit"] = minutes * 60
+        gpus = job.resources.get("gpu")
+        if isinstance(gpus, (int, float)) and gpus > 0:
+            found["gpus"] = gpus
         return found
 
     async def check_active_jobs(self, active_jobs):

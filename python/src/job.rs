@@ -8,6 +8,7 @@ use client::{ClientError, NewTask, OpenJob, Parent, TaskSpec};
 use proto::{JobId, LocalId, wire};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use resources::Request;
 
 use crate::connection::Shared;
 use crate::failure::cluster_error;
@@ -37,6 +38,8 @@ pub(crate) struct Options {
     name: String,
     cpus: u32,
     memory_bytes: u64,
+    /// What it asks for beside cpus and memory.
+    resources: String,
     retries: u32,
     time_limit_ns: u64,
     priority: i32,
@@ -73,7 +76,9 @@ impl Job {
         body: &[u8],
         inputs: usize,
     ) -> PyResult<Spec> {
-        let request = request_of(options.cpus, options.memory_bytes)?;
+        let Options { cpus, memory_bytes, resources, .. } = &options;
+        let request = Request::of_call(*cpus, *memory_bytes, resources)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
         let (argv, preload, env) = runtime;
         let env = env.into_iter().map(|(name, value)| wire::Env { name, value }).collect();
         let runtime = wire::Runtime { argv, env, preload, ..Default::default() };
@@ -170,14 +175,4 @@ impl Job {
             None => Ok(()),
         }
     }
-}
-
-/// The request of a call; empty: cpus alone.
-fn request_of(cpus: u32, memory_bytes: u64) -> PyResult<Vec<u8>> {
-    if memory_bytes == 0 {
-        return Ok(Vec::new());
-    }
-    let request = format!("cpus={cpus}, memory={memory_bytes}").parse::<resources::Request>();
-    let request = request.map_err(|error| PyValueError::new_err(error.to_string()))?;
-    Ok(request.encode())
 }

@@ -3,7 +3,7 @@
 import concurrent.futures
 import os
 import pickle
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Self, SupportsIndex, TextIO
 from typing import TypeVar, overload, type_check_only
 
@@ -198,7 +198,12 @@ class LocalCluster:
     nodes: int
     slots: int
     def __init__(
-        self, nodes: int = 1, slots: int | None = None, *, binary: str | None = None
+        self,
+        nodes: int = 1,
+        slots: int | None = None,
+        *,
+        resources: str | Sequence[str] = (),
+        binary: str | None = None,
     ) -> None: ...
     def client(self, **options: Any) -> Client: ...
     def close(self) -> None: ...

@@ -33,10 +33,11 @@ shutil.rmtree(directory, ignore_errors=True)
 class LocalCluster:
     """Nodes of this machine in a directory of their own. All of it ends with the driver.
 
-    `slots` is the number of calls that each node runs at a time.
+    `slots` is the number of calls that each node runs at a time. `resources` are pools of each node
+    in the words of `starling up --resource`, such as `["gpus=[0,1]", "licence=sum(2)"]`.
     """
 
-    def __init__(self, nodes=1, slots=None, *, binary=None):
+    def __init__(self, nodes=1, slots=None, *, resources=(), binary=None):
         if nodes < 1 or (slots is not None and slots < 1):
             raise ValueError("a cluster has at least one node, and a node at least one slot")
         self._keeper, self._pid = None, os.getpid()
@@ -51,6 +52,8 @@ class LocalCluster:
         self.slots = slots
         command = [sys.executable, "-I", "-c", _KEEPER, self.binary, self._directory]
         command += ["--nodes", str(nodes), "--slots", str(slots)]
+        for pool in (resources,) if isinstance(resources, str) else resources:
+            command += ["--resource", pool]
         self._keeper = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )

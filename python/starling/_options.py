@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 
 from . import _wrappers
 from ._runtime import Runtime
@@ -19,10 +20,49 @@ def _exceptions(given):
 # As in workflow files.
 COPIES_MAX = 5
 
+_NAME = re.compile(r"[^\s,=|]+")
+_AMOUNT = re.compile(r"(all|[0-9]+(\.[0-9]{1,4})?)(\s+(compact|tight|scatter)!?)?")
+# They have options of their own.
+_OF_OPTIONS = ("cpus", "memory", "label", "weight")
+
+
+def _amount(name, given):
+    """An amount of a resource as text: `1`, `0.5`, `all`, `2 compact!`."""
+    if isinstance(given, str) and _AMOUNT.fullmatch(given.strip()):
+        return given.strip()
+    if isinstance(given, (int, float)) and not isinstance(given, bool) and 0 <= given < 1e12:
+        text = ("%.4f" % given).rstrip("0").rstrip(".")
+        if abs(float(text) - given) < 1e-9:
+            return text
+    raise ValueError("%s is an amount with at most four decimals, not %r" % (name, given))
+
+
+def _resources(given):
+    """Amounts by name, as pairs of texts; an amount of zero is none."""
+    if not isinstance(given, dict):
+        raise TypeError("resources is a dict of amounts by name, not %r" % (given,))
+    for name in given:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ValueError("%r is no name of a resource" % (name,))
+        if name in _OF_OPTIONS:
+            raise ValueError("resources has no %r: there is an option of its own" % name)
+    pairs = ((name, _amount(name, amount)) for name, amount in sorted(given.items()))
+    return tuple((name, amount) for name, amount in pairs if amount != "0")
+
+
+def _labels(given):
+    names = (given,) if isinstance(given, str) else tuple(given)
+    for name in names:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ValueError("%r is no label" % (name,))
+    return names
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """`cpus`: slots; `memory`: asked of the node, and the limit; `retries`: further attempts after
+    """`cpus`: slots; `memory`: asked of the node, and the limit; `gpus`: GPUs or a part of one, of
+    any vendor; `resources`: further amounts by name, such as `{"gpus/amd": 1, "licence": 2}`;
+    `labels`: those of the node; `retries`: further attempts after
     a failed one; `time_limit`: of one attempt, in nanoseconds; `name`: shown instead of the
     function's name; `priority`: the highest starts first; `retry_on`: the exceptions after which
     the worker calls the function again, `retries` times at most, while all else fails the call at
@@ -32,6 +72,9 @@ class Options:
 
     cpus: int = 1
     memory: int = 0
+    gpus: str = ""
+    resources: tuple = ()
+    labels: tuple = ()
     retries: int = 0
     time_limit: int = 0
     name: str = ""
@@ -63,6 +106,14 @@ class Options:
                 raise ValueError("%s is a whole number from %d on, not %r" % (name, least, value))
         if options.get("copies", 1) > COPIES_MAX:
             raise ValueError("copies is at most %d, not %r" % (COPIES_MAX, options["copies"]))
+        if "gpus" in options:
+            gpus = options["gpus"]
+            gpus = "0" if gpus is None else _amount("gpus", gpus)
+            options["gpus"] = "" if gpus == "0" else gpus
+        if "resources" in options:
+            options["resources"] = _resources(options["resources"] or {})
+        if "labels" in options:
+            options["labels"] = _labels(options["labels"] or ())
         if not isinstance(options.get("runtime"), (Runtime, type(None))):
             raise TypeError("runtime is a starling.Runtime, not %r" % (options["runtime"],))
         if "retry_on" in options:
@@ -71,7 +122,9 @@ class Options:
             raise ValueError('isolate is "call" or None, not %r' % (options["isolate"],))
         if "isolate" in options:
             options["isolate"] = options["isolate"] or ""
-        return dataclasses.replace(self, **options)
+        made = dataclasses.replace(self, **options)
+        made._further()
+        return made
 
     def wrapped(self, fn):
         """What the worker calls for `fn`."""
@@ -85,7 +138,18 @@ class Options:
 
     def may_be_refused(self):
         """Whether there may be no node for such a call."""
-        return self.cpus > 1 or bool(self.memory or (self.runtime and self.runtime.memory))
+        asked = self.memory or (self.runtime and self.runtime.memory) or self._further()
+        return self.cpus > 1 or bool(asked)
+
+    def _further(self):
+        """What is asked for beside cpus and memory, in the words of `--variant`."""
+        named = dict(self.resources)
+        if self.gpus:
+            if "gpus" in named:
+                raise ValueError("gpus is given twice: by gpus= and in resources=")
+            named["gpus"] = self.gpus
+        needs = ["%s=%s" % pair for pair in named.items()]
+        return ", ".join(needs + ["label=%s" % label for label in self.labels])
 
     def fields(self, kind):
         return {
@@ -93,6 +157,7 @@ class Options:
             # Lists of tasks have names alone.
             "name": self.name or kind,
             "cpus": self.cpus,
+            "resources": self._further(),
             "memory_bytes": self.memory or (self.runtime.memory if self.runtime else 0),
             # With `retry_on` the worker repeats.
             "retries": 0 if self.retry_on else self.retries,

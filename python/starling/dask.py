@@ -352,7 +352,7 @@ def _uses(graph, wanted):
 
 
 def _annotations(dsk):
-    """Options by key, from `dask.annotate(retries=, priority=, cpus=, memory=, …)`."""
+    """Options by key, from `dask.annotate(retries=, priority=, resources=, …)`."""
     found = {}
     if hasattr(dsk, "__dask_annotations__"):
         for name, values in dsk.__dask_annotations__().items():
@@ -366,11 +366,21 @@ def _annotations(dsk):
     return {key: options for key, options in chosen.items() if options}
 
 
+_OF_ANNOTATIONS = ("cpus", "memory", "gpus", "labels", "priority", "retries", "time_limit")
+
+
 def _options_of(annotations):
-    given = {**annotations, **(annotations.get("resources") or {})}
-    given = {name.lower(): value for name, value in given.items()}
-    names = ("cpus", "memory", "priority", "retries", "time_limit")
-    return {name: given[name] for name in names if given.get(name) is not None}
+    given = {name.lower(): value for name, value in annotations.items()}
+    resources = {}
+    for name, value in (given.pop("resources", None) or {}).items():
+        # In `distributed` the usual names are GPU and MEMORY.
+        option = {"gpu": "gpus", "cpu": "cpus"}.get(name.lower(), name.lower())
+        if option in ("cpus", "memory", "gpus"):
+            given[option] = value
+        else:
+            resources[name] = value
+    options = {name: given[name] for name in _OF_ANNOTATIONS if given.get(name) is not None}
+    return {**options, "resources": resources} if resources else options
 
 
 @functools.cache

@@ -18,12 +18,16 @@ from ._future import Future, cancel_and_notify
 from ._options import Options
 
 # What executorlib calls otherwise.
-_RENAMED = {"threads_per_core": "cpus", "run_time_max": "time_limit", "restart_limit": "retries"}
+_RENAMED = {
+    "threads_per_core": "cpus",
+    "gpus_per_core": "gpus",
+    "run_time_max": "time_limit",
+    "restart_limit": "retries",
+}
 # Keys that mean nothing here, and the values that ask for nothing.
 _NEUTRAL = {
     "cores": (1,),
     "num_nodes": (1,),
-    "gpus_per_core": (0,),
     "exclusive": (False,),
     "slurm_cmd_args": ([], ()),
     "openmpi_oversubscribe": (False, True),

@@ -12,12 +12,12 @@ from ._client import Client, client_or_cluster
 from ._options import Options
 
 # Resource specifications of Parsl, as options of calls. Memory is in MB there.
-KNOWN = ("cores", "memory", "priority", "retries", "time_limit", "name")
+KNOWN = ("cores", "memory", "gpus", "resources", "priority", "retries", "time_limit", "name")
 
 
 class Executor(ParslExecutor, RepresentationMixin):
-    """Apps as calls. `resource_specification` has `cores`, `memory` (MB), `priority`,
-    `retries`, `time_limit` and `name`.
+    """Apps as calls. `resource_specification` has `cores`, `memory` (MB), `gpus`, `resources`,
+    `priority`, `retries`, `time_limit` and `name`.
 
     `client` is an open client, `dir` the directory of an instance. Without both the executor
     connects to the default directory, else starts a local cluster.

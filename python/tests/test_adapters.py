@@ -148,6 +148,14 @@ class Dask(unittest.TestCase):
         chosen = [(spec["retries"], spec["memory_bytes"]) for spec in specs]
         self.assertEqual(chosen, [(2, 1 << 20), (0, 0)])
 
+    def test_annotations_ask_for_resources(self):
+        from starling.dask import _options_of
+
+        given = {"resources": {"GPU": 1.0, "licence": 2, "MEMORY": 5}, "priority": 3, "other": 1}
+        expected = {"gpus": 1.0, "memory": 5, "priority": 3, "resources": {"licence": 2}}
+        self.assertEqual(_options_of(given), expected)
+        self.assertEqual(_options_of({"other": 1}), {})
+
     def test_what_cannot_be_pickled_is_named(self):
         graph = {"lock": threading.Lock(), "x": (add, "lock")}
         with self.assertRaises(CannotPickle) as caught:
@@ -294,11 +302,12 @@ class Parsl(unittest.TestCase):
             return x
 
         app = self.app(given)
-        asked = {"cores": 2, "memory": 10, "retries": 1}
+        asked = {"cores": 2, "memory": 10, "retries": 1, "gpus": 0.5}
         self.assertEqual(app(5, parsl_resource_specification=asked).result(WAIT), 5)
         spec = self.client._job.all[-1][1][0]
         found = (spec["cpus"], spec["memory_bytes"], spec["retries"])
         self.assertEqual(found, (2, 10_000_000, 1))
+        self.assertEqual(spec["resources"], "gpus=0.5")
         from parsl.executors.errors import InvalidResourceSpecification
 
         for wrong in ({"fish": 1}, {"cores": 0}):

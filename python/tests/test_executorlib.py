@@ -61,10 +61,11 @@ class Shape(unittest.TestCase):
 
     def test_resources(self):
         given = {"threads_per_core": 2, "run_time_max": 60, "cores": 1, "gpus_per_core": 0}
+        self.assertEqual(executorlib._options({"gpus_per_core": 1})[0].gpus, "1")
         options, cwd = executorlib._options({**given, "cwd": "/tmp", "priority": 3})
         self.assertEqual((options.cpus, options.time_limit, options.priority), (2, 60 * 10**9, 3))
         self.assertEqual(cwd, "/tmp")
-        for wrong in ({"cores": 2}, {"gpus_per_core": 1}, {"cache_key": "x"}, {"colour": 1}):
+        for wrong in ({"cores": 2}, {"cache_key": "x"}, {"colour": 1}):
             self.assertRaises(TypeError, self.executor, resource_dict=wrong)
         with self.executor(resource_dict={"priority": 1}) as exe:
             for wrong in ({"exclusive": True}, {"num_nodes": 2}):

@@ -18,6 +18,7 @@ not know tasks, nodes or messages.
 | [`Request`], [`Variant`] | the needs of a task, and their text: needs, labels and a weight |
 | [`ClassId`], [`class_of_bytes`] | the number of equal requests |
 | [`Pools`] | the free part of an offer: [`Pools::resolve`], [`Pools::claim`], [`Pools::free`] |
+| [`Rested`] | a claim that is given back while its process lives on |
 | [`Totals`] | the amounts of a node, for the map of its cluster |
 | [`Preference`] | which ready tasks a node takes first |
 | [`EndOfLife`] | the known end of a node |
@@ -56,7 +57,7 @@ pub use offer::{
     Coupling, GroupRef, Offer, OfferError, Pick, Pool, PoolKind, Preference, parse_coupling,
     parse_no_pool, parse_pool, parse_preferences,
 };
-pub use pools::{Claim, ClaimedPool, PoolClaim, PoolSet, Pools, VariantClaim};
+pub use pools::{Claim, ClaimedPool, PoolClaim, PoolSet, Pools, Rested, VariantClaim};
 pub use refusal::{Reason, Refusal, VariantRefusal};
 pub use request::{Policy, Quantity, Request, RequestError, Shape, Variant, Want};
 pub use request_text::{parse_variant, parse_want};

@@ -98,12 +98,6 @@ impl Request {
         };
         !self.variants().iter().any(|variant| variant.wants().iter().any(is_part))
     }
-    /// A pool other than cpus and memory of which some variant asks for a part.
-    #[must_use]
-    pub fn pool_beyond_cpus_and_memory(&self) -> Option<&Name> {
-        let mut pools = self.variants().iter().flat_map(Variant::wants).map(|want| &want.pool);
-        pools.find(|pool| **pool != Name::cpus() && **pool != Name::memory())
-    }
 }
 
 impl Want {

@@ -58,6 +58,27 @@ pub fn parse_variant(text: &str) -> Result<Variant, RequestError> {
     Variant::new(wants, labels, weight)
 }
 
+impl Request {
+    /// The encoded request of a function call; empty: cpus alone. `further`: what it asks for
+    /// beside cpus and memory, such as `gpus=1, label=fast`; it may be empty.
+    ///
+    /// # Errors
+    /// When the text is no variant, or asks for one thing twice.
+    pub fn of_call(cpus: u32, memory_bytes: u64, further: &str) -> Result<Vec<u8>, RequestError> {
+        let mut text = format!("cpus={cpus}");
+        if memory_bytes > 0 {
+            text.push_str(&format!(", memory={memory_bytes}"));
+        }
+        if !further.is_empty() {
+            text.push_str(&format!(", {further}"));
+        }
+        match memory_bytes == 0 && further.is_empty() {
+            true => Ok(Vec::new()),
+            false => Ok(Self::new(vec![parse_variant(&text)?])?.encode()),
+        }
+    }
+}
+
 impl FromStr for Request {
     type Err = RequestError;
 

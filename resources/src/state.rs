@@ -169,6 +169,39 @@ impl IndexState {
         Some(index)
     }
 
+    /// Whether this index is free as a whole.
+    pub(crate) fn has_whole(&self, index: u16) -> bool {
+        let group = &self.groups[usize::from(self.group_of[usize::from(index)])];
+        let at = index - group.first;
+        group.bits[usize::from(at / WORD)] & 1 << (at % WORD) != 0
+    }
+
+    /// The free part of a broken index, in units.
+    pub(crate) fn part_of(&self, index: u16) -> u16 {
+        let found = self.parts.binary_search_by_key(&index, |part| part.index);
+        found.map_or(0, |at| self.parts[at].free)
+    }
+
+    /// Claims this index, which is free as a whole.
+    pub(crate) fn take_index(&mut self, index: u16) {
+        debug_assert!(self.has_whole(index), "index {index} is claimed already");
+        let group = &mut self.groups[usize::from(self.group_of[usize::from(index)])];
+        let at = index - group.first;
+        group.bits[usize::from(at / WORD)] &= !(1 << (at % WORD));
+        group.whole -= 1;
+    }
+
+    /// Claims a part of this index, of which as much is free.
+    pub(crate) fn take_part_of(&mut self, index: u16, units: u16) {
+        match self.parts.binary_search_by_key(&index, |part| part.index) {
+            Ok(at) => self.parts[at].free = self.parts[at].free.saturating_sub(units),
+            Err(at) => {
+                self.take_index(index);
+                self.parts.insert(at, Part { index, free: WHOLE - units });
+            }
+        }
+    }
+
     /// Returns a part of an index. A complete index is whole again.
     pub(crate) fn put_part(&mut self, index: u16, units: u16, mutant: Option<Mutant>) {
         let found = self.parts.binary_search_by_key(&index, |part| part.index);

@@ -65,6 +65,8 @@ pub(crate) struct Options {
     pub(crate) name: Option<String>,
     pub(crate) cpus: u32,
     pub(crate) memory_bytes: u64,
+    /// What it asks for beside cpus and memory.
+    pub(crate) needs: String,
     pub(crate) retries: u32,
     pub(crate) time_limit_ns: u64,
     pub(crate) priority: i32,
@@ -77,6 +79,7 @@ impl Default for Options {
             name: None,
             cpus: 1,
             memory_bytes: 0,
+            needs: String::new(),
             retries: 0,
             time_limit_ns: 0,
             priority: 0,
@@ -88,7 +91,7 @@ impl Default for Options {
 impl Options {
     /// Whether nodes may lack what the call needs.
     pub(crate) fn may_be_refused(&self) -> bool {
-        self.cpus > 1 || self.memory_bytes > 0
+        self.cpus > 1 || self.memory_bytes > 0 || !self.needs.is_empty()
     }
 }
 
@@ -142,6 +145,13 @@ impl<R> Call<R> {
     /// Memory that the call takes of its node, in bytes; a worker that uses more is killed.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.options.memory_bytes = bytes;
+        self
+    }
+
+    /// What the call asks for beside cpus and memory: `gpus=1, licence=2, label=fast`. Its worker
+    /// sees these GPUs alone. A text that is no request fails the call.
+    pub fn needs(mut self, needs: &str) -> Self {
+        needs.clone_into(&mut self.options.needs);
         self
     }
 

@@ -539,6 +539,7 @@ fn spec_fields(key: &(&'static str, Options, usize), short_name: &str, body: &[u
             "name": shown,
             "cpus": options.cpus,
             "memory_bytes": options.memory_bytes,
+            "resources": options.needs,
             "retries": options.retries,
             "time_limit_ns": options.time_limit_ns,
             "priority": options.priority,

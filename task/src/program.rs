@@ -159,6 +159,9 @@ impl Program {
             replicas: if options.copies > 1 { options.copies } else { 0 },
             ..wire::Output::default()
         };
+        let Options { cpus, memory_bytes, needs, .. } = options;
+        let request = resources::Request::of_call(*cpus, *memory_bytes, needs)
+            .map_err(|error| Error::Program(error.to_string()))?;
         Ok(wire::Spec {
             kind: entry.name.to_owned(),
             name,
@@ -167,7 +170,7 @@ impl Program {
             retries: options.retries,
             time_limit_ns: options.time_limit_ns,
             priority: options.priority,
-            request: request_of(options)?,
+            request,
             body: Some(wire::spec::Body::Call(call)),
             inputs: (0..inputs).map(input).collect(),
             outputs: vec![output],
@@ -210,16 +213,6 @@ pub(crate) fn function_id(body: &[u8]) -> [u8; 16] {
 
 fn on_node() -> String {
     std::env::var("STARLING_NODE").map(|node| format!(" on node n{node}")).unwrap_or_default()
-}
-
-/// The request of a call; empty: cpus alone.
-fn request_of(options: &Options) -> Result<Vec<u8>> {
-    if options.memory_bytes == 0 {
-        return Ok(Vec::new());
-    }
-    let text = format!("cpus={}, memory={}", options.cpus, options.memory_bytes);
-    let request = text.parse::<resources::Request>();
-    Ok(request.map_err(|error| Error::Program(error.to_string()))?.encode())
 }
 
 fn stamp_of(file: &File) -> io::Result<Stamp> {

@@ -73,6 +73,7 @@ pub(crate) fn quick(root: &Path, crates: &[String]) -> ExitCode {
     tally.findings("tidy", || crate::tidy::check(root));
     tally.findings("purity", || crate::purity::check(root));
     tally.command("fmt", cargo(root, &["fmt", "--all", "--check"]));
+    tally.built_files(root);
     let chosen = || crates.iter().map(|name| package(name)).collect();
     let changed = if crates.is_empty() { changed_crates(root) } else { chosen() };
     for name in &changed {
@@ -173,12 +174,17 @@ impl Tally {
         );
         doc.env("RUSTDOCFLAGS", "-D warnings");
         self.command("doc", doc);
+        self.built_files(root);
+        self.dependencies(root);
+    }
+
+    /// The built files that are committed are those of the sources.
+    fn built_files(&mut self, root: &Path) {
         // It prints the reason where it is skipped.
         let mut page = Command::new(root.join("scripts/build-page"));
         page.arg("--check").stdin(Stdio::null());
         self.command("page", page);
         self.worker(root);
-        self.dependencies(root);
     }
 
     /// The packed Python worker is that of the sources, where `python3` is installed.

@@ -254,6 +254,8 @@ fn states(record: &Record) -> Vec<TaskState> {
             exit_code: task.exit_code,
             started_ns: attempt.map_or(0, |attempt| ns(attempt.start_us)),
             ended_ns: attempt.map_or(0, |attempt| ns(attempt.end_us())),
+            cpu_us: task.used.cpu_us,
+            max_rss_kib: task.used.max_rss_kib,
             ..TaskState::default()
         }
     };
@@ -345,9 +347,10 @@ mod tests {
         record.meta.job = job.to_owned();
         record.meta.origin_ns = 1_700_000_000_000_000_000;
         record.meta.state = "finished".to_owned();
+        let used = proto::work::Used { cpu_us: 200_000, max_rss_kib: 100 };
         record.tasks = vec![
-            Row { task: LocalId(1), name: "a".to_owned(), state: 3, exit_code: 0 },
-            Row { task: LocalId(2), name: "b".to_owned(), state: 6, exit_code: 0 },
+            Row { task: LocalId(1), name: "a".to_owned(), state: 3, used, ..Row::default() },
+            Row { task: LocalId(2), name: "b".to_owned(), state: 6, ..Row::default() },
         ];
         let attempt = AttemptRow {
             task: LocalId(1),
@@ -388,6 +391,7 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert_eq!(found[0].ended_ns - found[0].started_ns, 250_000_000);
         assert!(found[0].placed && !found[1].placed);
+        assert!(found[0].max_rss_kib >= 100 && found[1].max_rss_kib == 0);
         assert_eq!(tasks(root.path(), &Selector::Last, Some("b")).unwrap()[0].local, 2);
         let unknown = tasks(root.path(), &Selector::Last, Some("c")).unwrap_err();
         assert!(unknown.message.contains("no task 'c'"), "{}", unknown.message);

@@ -26,7 +26,7 @@ pub(super) fn write(
         task: collected.ids[task as usize],
         name: graph.task_name(task),
         state: TaskPhase::TaskDone as u8,
-        exit_code: 0,
+        ..TaskRow::default()
     };
     let slots = options.slots;
     let nodes = (0..options.nodes).map(|node| MetaNode { node, slots, ..MetaNode::default() });

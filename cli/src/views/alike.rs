@@ -8,6 +8,7 @@ use lens::failures::{Example, common_text, kind_of_name};
 use lens::groups::Merge as _;
 use lens::{FailureGroup, FailureKey, TaskRow};
 use proto::wire::{Failure as TaskFailure, JobState, TaskPhase, TaskState};
+use proto::work::Used;
 use proto::{JobId, LocalId};
 use verb::units::count;
 
@@ -60,6 +61,7 @@ fn group(mut failed: HashMap<LocalId, TaskRow>, kept: &[TaskFailure]) -> Vec<Ali
             name: failure.name.clone(),
             state: TaskPhase::TaskFailed as u8,
             exit_code: failure.exit_code,
+            ..TaskRow::default()
         };
         failed.entry(task).or_insert_with(row);
     }
@@ -129,6 +131,7 @@ pub(crate) fn row(task: &TaskState) -> TaskRow {
         name: task.name.clone(),
         state: task.phase as u8,
         exit_code: task.exit_code,
+        used: Used { cpu_us: task.cpu_us, max_rss_kib: task.max_rss_kib },
     }
 }
 
@@ -200,6 +203,7 @@ mod tests {
             name: format!("work-{local}"),
             state: TaskPhase::TaskFailed as u8,
             exit_code: 3,
+            ..TaskRow::default()
         };
         let failed = (1..=300).filter(|&it| it != 9).map(|it| (LocalId(it), row(it))).collect();
         let groups = group(failed, &kept);
@@ -223,6 +227,7 @@ mod tests {
             name: format!("sh-{number}"),
             state: TaskPhase::TaskFailed as u8,
             exit_code: if number == 7 { 2 } else { 1 },
+            ..TaskRow::default()
         };
         let tasks: Vec<_> = (0..300).map(task).collect();
         let failure = |local: u64| TaskFailure {

@@ -219,7 +219,7 @@ mod tests {
             task: LocalId(local),
             name: name.to_owned(),
             state: state as u8,
-            exit_code: 0,
+            ..TaskRow::default()
         };
         let attempt = |local: u64, number: u32, node: u32| AttemptRow {
             node,

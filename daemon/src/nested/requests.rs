@@ -11,6 +11,7 @@ use std::time::Duration;
 use client::{ClientError, NewTask, Parent, StreamFilter, StreamPiece, TaskPhase};
 use executor::{CallAnswer, CallRequest, Entrance};
 use proto::{Attempt, LocalId, NodeId, ObjectId, TaskId, codec, wire};
+use resources::Request;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -69,6 +70,9 @@ struct OptionFields {
     name: String,
     cpus: u32,
     memory_bytes: u64,
+    /// What it asks for beside cpus and memory.
+    #[serde(default)]
+    resources: String,
     retries: u32,
     time_limit_ns: u64,
     priority: i32,
@@ -170,6 +174,8 @@ fn spec(session: &Session, of_call: &wire::Spec, fields: SpecFields, body: &[u8]
         ..Default::default()
     };
     let options = fields.options;
+    let request = Request::of_call(options.cpus, options.memory_bytes, &options.resources)
+        .map_err(|error| Failure::value(error.to_string()))?;
     let input = |k: usize| wire::Input { key: format!("{k}"), value: true, ..Default::default() };
     let spec = wire::Spec {
         kind: options.kind,
@@ -180,7 +186,7 @@ fn spec(session: &Session, of_call: &wire::Spec, fields: SpecFields, body: &[u8]
         time_limit_ns: options.time_limit_ns,
         // A call that waits holds a process, so its calls come before others of its kind.
         priority: options.priority.max(of_call.priority.saturating_add(1)),
-        request: request_of(options.cpus, options.memory_bytes)?,
+        request,
         body: Some(wire::spec::Body::Call(call)),
         inputs: (0..fields.inputs).map(input).collect(),
         outputs: vec![wire::Output {
@@ -200,16 +206,6 @@ fn add_spec(session: &Session, spec: wire::Spec) -> Answered {
     }
     specs.push(Arc::new(spec));
     Ok(plain(&json!({ "spec": specs.len() - 1 })))
-}
-
-/// The request of a call; empty: cpus alone.
-fn request_of(cpus: u32, memory_bytes: u64) -> Result<Vec<u8>, Failure> {
-    if memory_bytes == 0 {
-        return Ok(Vec::new());
-    }
-    let text = format!("cpus={cpus}, memory={memory_bytes}");
-    let request = text.parse::<resources::Request>();
-    Ok(request.map_err(|error| Failure::value(error.to_string()))?.encode())
 }
 
 fn append(session: &Session, spec: usize, parents: Vec<(u64, u32)>, payload: Vec<u8>) -> Answered {

@@ -52,6 +52,36 @@ pub(crate) fn push_resources(
 ) {
     let none = Granted::default();
     let granted = granted.unwrap_or(&none);
+    push_gpus(out, offered, granted);
+    for pool in &granted.pools {
+        match pool.name == CPUS {
+            true => push_variable(out, "STARLING_CPUS_LIST", &pool.indices.join(",")),
+            false => push_pool(out, pool),
+        }
+    }
+}
+
+fn push_pool(out: &mut Vec<Vec<u8>>, pool: &GrantedPool) {
+    let GrantedPool { variable, units, indices, .. } = pool;
+    let value = if indices.is_empty() { amount(*units) } else { indices.join(",") };
+    push_variable(out, &format!("STARLING_RESOURCE_{variable}"), &value);
+}
+
+/// The pools that a worker process is bound to while it lives: all but cpus and memory, which
+/// differ from call to call.
+pub(crate) fn lasting_pools(granted: Option<&Granted>) -> impl Iterator<Item = &GrantedPool> {
+    let pools = granted.into_iter().flat_map(|granted| &granted.pools);
+    pools.filter(|pool| pool.name != CPUS && pool.name != MEMORY)
+}
+
+/// Adds the variables of a worker process with these pools.
+pub(crate) fn push_lasting(out: &mut Vec<Vec<u8>>, offered: &[String], pools: &[GrantedPool]) {
+    let granted = Granted { pools: pools.to_vec(), ..Granted::default() };
+    push_gpus(out, offered, &granted);
+    pools.iter().for_each(|pool| push_pool(out, pool));
+}
+
+fn push_gpus(out: &mut Vec<Vec<u8>>, offered: &[String], granted: &Granted) {
     for (name, variable) in GPU_VARIABLES {
         if !offered.iter().any(|offered| offered == name) {
             continue;
@@ -61,14 +91,6 @@ pub(crate) fn push_resources(
             push_variable(out, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
         }
         push_variable(out, variable, &indices);
-    }
-    for GrantedPool { name, variable, units, indices } in &granted.pools {
-        if name == CPUS {
-            push_variable(out, "STARLING_CPUS_LIST", &indices.join(","));
-            continue;
-        }
-        let value = if indices.is_empty() { amount(*units) } else { indices.join(",") };
-        push_variable(out, &format!("STARLING_RESOURCE_{variable}"), &value);
     }
 }
 

@@ -10,6 +10,7 @@ use proto::work::{Launch, LaunchInput, Outcome};
 use proto::{ObjectId, Span, codec, limits, wire};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::binding::Binding;
 use super::nested::Nested;
 use super::wire::{
     ARGUMENTS, CallHead, FunctionId, INLINE_BYTES_MAX, Outgoing, ResultRecord, Status, Value,
@@ -48,6 +49,8 @@ pub(super) struct Call {
     pub(super) key: Key,
     pub(super) launch: Box<Launch>,
     pub(super) runtime: usize,
+    /// The resources that its worker must have.
+    pub(super) binding: Option<Arc<Binding>>,
     pub(super) function: FunctionId,
     pub(super) inputs: Vec<CallInput>,
     pub(super) printed: Printed,

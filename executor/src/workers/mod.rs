@@ -11,6 +11,7 @@ The launching thread writes a call to an idle worker itself. All else is done by
   result.
 * [`runtime`]: the program of workers. Its *zygote* loads all modules once, and forks the workers.
 * [`worker`]: one worker. It has at most as many calls as were written to it, and runs the first.
+* [`binding`]: the GPUs and other resources that a worker is started with.
 * [`pool`]: at most as many workers as the node has slots, over all runtimes.
 * [`events`]: records of workers, and their ends. The end of a worker fails the call that it ran;
   its other calls go to another worker.
@@ -20,6 +21,7 @@ The launching thread writes a call to an idle worker itself. All else is done by
 The workers have a spawner of their own. When the node dies, it kills them.
 */
 
+mod binding;
 mod call;
 mod events;
 mod files;
@@ -44,6 +46,7 @@ use proto::work::{Launch, Outcome};
 use rustix::event::{EventfdFlags, eventfd};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
+use self::binding::Binding;
 use self::call::Call;
 use self::nested::Nested;
 pub use self::nested::{CallAnswer, CallAnswers, CallHost, CallRequest};
@@ -90,6 +93,8 @@ struct Inbox {
     answers: Vec<(u64, u64, CallAnswer)>,
     /// Calls that waited and have their slots again.
     go_on: Vec<Key>,
+    /// Resources that commands have got: idle workers give them up.
+    taken: Vec<Binding>,
 }
 
 type Started = Result<(Arc<Inner>, Mutex<Option<JoinHandle<()>>>), String>;
@@ -186,6 +191,16 @@ impl Workers {
     pub(crate) fn kill(&self, number: u64) {
         if let Some(Ok((inner, _))) = self.started.get() {
             inner.inbox().kills.push(number);
+            inner.wake();
+        }
+    }
+
+    /// A command gets resources: no idle worker holds memory on its devices.
+    pub(crate) fn give_up(&self, launch: &Launch) {
+        let Some(Ok((inner, _))) = self.started.get() else { return };
+        let offered = &self.shared.config.gpu_pools;
+        if let Some(taken) = Binding::of(offered, launch.granted.as_deref()) {
+            inner.inbox().taken.push(taken);
             inner.wake();
         }
     }
@@ -307,12 +322,15 @@ impl Inner {
         let launch = Box::new(launch);
         let (printed, restarts, sent) = (Default::default(), 0, None);
         let nested = Nested::default();
+        let binding = Binding::of(&self.shared.config.gpu_pools, launch.granted.as_deref());
+        let binding = binding.map(Arc::new);
         is_wanted.then(|| {
             Box::new(Call {
                 number,
                 key,
                 launch,
                 runtime,
+                binding,
                 function,
                 inputs,
                 printed,

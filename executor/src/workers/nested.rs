@@ -227,7 +227,7 @@ impl Pool {
     /// Gives a call to a worker with a waiting call that has submitted it. `Err`: there is none,
     /// or a worker of its own may start.
     pub(super) fn stack(&mut self, call: Box<Call>) -> Result<(), Box<Call>> {
-        let is_coming = |it: &Worker| it.stage == Stage::Starting && it.runtime == call.runtime;
+        let is_coming = |it: &Worker| it.stage == Stage::Starting && it.is_for(&call);
         let has_room = self.processes() < PROCESSES_PER_SLOT * self.slots();
         if has_room || self.workers.values().any(is_coming) {
             return Err(call);
@@ -235,7 +235,7 @@ impl Pool {
         let job = call.key.0.job;
         let fits = |worker: &Worker| {
             worker.stage == Stage::Ready
-                && worker.runtime == call.runtime
+                && worker.is_for(&call)
                 && worker.interrupted.is_none()
                 && worker.calls.len() < STACK_MAX
                 && worker.calls.front().is_some_and(|first| first.takes_calls_of(job))

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use proto::codec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
+use super::binding::Binding;
 use super::call::{Call, spec_of};
 use super::files::{NUMBERS, WorkerFiles};
 use super::nested::CallAnswer;
 use super::runtime::{Runtime, Zygote, send_fork, socket_pair};
 use super::wire::{FunctionId, INLINE_BYTES_MAX, Value};
-use super::worker::{Stage, Why, Worker};
+use super::worker::{Kind, Stage, Why, Worker};
 use crate::executor::{AttemptOutcome, Shared};
 use crate::spawner::starter::{Program, Starter};
 use proto::Span;
@@ -161,10 +162,8 @@ impl Pool {
 
     /// Gives a call to an idle worker of its runtime, and writes it. `Err`: there is none.
     pub(super) fn give(&mut self, call: Box<Call>) -> Result<(), Box<Call>> {
-        let mut idle = self
-            .workers
-            .iter()
-            .filter(|(_, worker)| worker.runtime == call.runtime && worker.is_idle());
+        let is_it = |worker: &Worker| worker.is_idle() && worker.is_for(&call);
+        let mut idle = self.workers.iter().filter(|(_, worker)| is_it(worker));
         let Some(id) = idle.next().map(|(id, _)| *id) else { return Err(call) };
         self.hand_over(id, call);
         Ok(())
@@ -231,20 +230,22 @@ impl Pool {
         if self.queue.is_empty() {
             self.stuck = None;
         }
-        let mut wanted: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut wanted: BTreeMap<Kind, usize> = BTreeMap::new();
         for call in self.queue.iter().filter(|call| !yields(call)) {
-            *wanted.entry(call.runtime).or_default() += 1;
+            *wanted.entry((call.runtime, call.binding.clone())).or_default() += 1;
         }
-        for (runtime, count) in wanted {
-            let starting = self
-                .workers
-                .values()
-                .filter(|worker| worker.runtime == runtime && worker.stage == Stage::Starting);
-            for _ in starting.count()..count {
+        for (kind, count) in wanted {
+            let runtime = kind.0;
+            if let Some(binding) = &kind.1 {
+                self.free_devices(binding, true, now);
+            }
+            let is_it = |it: &Worker| it.runtime == runtime && it.binding == kind.1;
+            let starting = self.workers.values().filter(|it| it.stage == Stage::Starting);
+            for _ in starting.filter(|it| is_it(it)).count()..count {
                 if !self.has_room(now) {
                     return;
                 }
-                if let Err(error) = self.start_worker(runtime, now) {
+                if let Err(error) = self.start_worker(&kind, now) {
                     let text = format!("cannot start a worker on {}: {error}", self.node());
                     self.fail_queued(runtime, &text);
                     break;
@@ -280,8 +281,9 @@ impl Pool {
     }
 
     /// Starts a worker, or the zygote of its runtime.
-    fn start_worker(&mut self, number: usize, now: Instant) -> Result<(), String> {
+    fn start_worker(&mut self, kind: &Kind, now: Instant) -> Result<(), String> {
         self.start_starter()?;
+        let number = kind.0;
         let told = |error: std::io::Error| error.to_string();
         let runtime = &mut self.runtimes[number];
         let starter = self.starter.as_mut().expect("started above");
@@ -289,27 +291,31 @@ impl Pool {
             true => "/",
             false => runtime.spec.directory.as_str(),
         };
-        let environment = runtime.environment(&self.shared, &self.results);
+        let no_binding = Binding::none(&self.shared.config.gpu_pools);
+        // A zygote has no devices: those of a worker come with its fork.
+        let own = kind.1.as_deref().filter(|_| runtime.is_direct).unwrap_or(&no_binding);
+        let environment = runtime.environment(&self.shared, &self.results, own);
         if runtime.is_direct {
             let (files, theirs) = WorkerFiles::new().map_err(told)?;
             let fds: Vec<_> = theirs.fds().into_iter().zip(NUMBERS).collect();
             let argv = runtime.argv(&self.program, "worker");
             let program = Program { argv, environment, directory, fds: &fds, ..Program::default() };
             let started = starter.run(program).map_err(told)?;
-            let mut worker = Worker::new(number, files, now);
+            let mut worker = Worker::new(kind.clone(), files, now);
             worker.number = Some(started);
             return self.add(worker);
         }
+        let variables = kind.1.as_ref().map_or(Vec::new(), |binding| binding.variables_in(runtime));
         match &mut runtime.zygote {
             Zygote::Runs { is_ready: false, .. } | Zygote::Runs { closed: Some(_), .. } => Ok(()),
             Zygote::Runs { socket, closed, .. } => {
                 let (files, theirs) = WorkerFiles::new().map_err(told)?;
-                if send_fork(socket, self.next_worker, &theirs).is_err() {
+                if send_fork(socket, self.next_worker, &variables, &theirs).is_err() {
                     // It has just ended. The next one serves the call.
                     *closed = Some(now);
                     return Ok(());
                 }
-                self.add(Worker::new(number, files, now))
+                self.add(Worker::new(kind.clone(), files, now))
             }
             Zygote::None => {
                 let (ours, theirs) = socket_pair().map_err(told)?;
@@ -331,6 +337,19 @@ impl Pool {
                 };
                 Ok(())
             }
+        }
+    }
+
+    /// Ends the idle workers that have one of these devices: they hold memory on it. `for_calls`:
+    /// workers with exactly these resources stay.
+    pub(super) fn free_devices(&mut self, binding: &Binding, for_calls: bool, now: Instant) {
+        let holds = |worker: &Worker| {
+            let own = worker.binding.as_deref().filter(|own| own.shares_device(binding));
+            own.is_some_and(|own| !(for_calls && own == binding))
+        };
+        let idle = self.workers.iter().filter(|(_, worker)| worker.is_idle() && holds(worker));
+        for id in idle.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.stop_worker(id, now);
         }
     }
 

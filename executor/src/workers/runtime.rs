@@ -9,6 +9,7 @@ use std::time::Instant;
 use proto::wire;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
+use super::binding::Binding;
 use crate::commands::environment::push_variable;
 use crate::commands::stage::text_of;
 use crate::executor::Shared;
@@ -62,14 +63,27 @@ impl Runtime {
         argv
     }
 
+    /// Whether it sets this variable itself.
+    pub(super) fn sets(&self, name: &str) -> bool {
+        self.spec.env.iter().any(|variable| variable.name == name)
+    }
+
     /// The variables that its processes have besides those of the node.
-    pub(super) fn environment(&self, shared: &Shared, results: &Path) -> Vec<Vec<u8>> {
+    pub(super) fn environment(
+        &self,
+        shared: &Shared,
+        results: &Path,
+        binding: &Binding,
+    ) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         push_variable(&mut out, "STARLING_WORKER_OBJECTS", &text_of(results));
         if !self.spec.preload.is_empty() {
             push_variable(&mut out, "STARLING_WORKER_PRELOAD", &self.spec.preload.join(","));
         }
         push_variable(&mut out, "STARLING_NODE", &shared.config.node.0.to_string());
+        for (name, value) in binding.variables_in(self) {
+            push_variable(&mut out, &name, &value);
+        }
         if let Some(dir) = &shared.config.instance_dir {
             push_variable(&mut out, "STARLING_DIR", &text_of(dir));
         }
@@ -110,13 +124,14 @@ pub(super) fn read_packet(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Opt
     }
 }
 
-/// Asks a zygote for a worker with these descriptors.
+/// Asks a zygote for a worker with these variables and descriptors.
 pub(super) fn send_fork(
     socket: &OwnedFd,
     seq: u64,
+    variables: &[(String, String)],
     theirs: &super::files::TheirEnds,
 ) -> io::Result<()> {
-    let packet = super::wire::fork_packet(seq);
+    let packet = super::wire::fork_packet(seq, variables);
     crate::spawner::descriptors::send_with(socket.as_fd(), &packet, &theirs.fds())
 }
 

@@ -73,6 +73,7 @@ fn take_inbox(inner: &std::sync::Arc<Inner>, pool: &mut Pool, now: Instant) {
     let fetched = std::mem::take(&mut inbox.fetched);
     let answers = std::mem::take(&mut inbox.answers);
     let go_on = std::mem::take(&mut inbox.go_on);
+    let taken = std::mem::take(&mut inbox.taken);
     let mut wanted = Vec::new();
     for call in calls {
         let spec = spec_of(&call.launch);
@@ -111,6 +112,9 @@ fn take_inbox(inner: &std::sync::Arc<Inner>, pool: &mut Pool, now: Instant) {
     }
     for key in go_on {
         pool.go_on(key, now);
+    }
+    for binding in taken {
+        pool.free_devices(&binding, false, now);
     }
     for number in kills {
         pool.cancel(number, now);

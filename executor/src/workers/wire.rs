@@ -349,9 +349,12 @@ pub(super) fn zygote_packet(bytes: &[u8]) -> Result<FromZygote<'_>, Malformed> {
 }
 
 /// The packet that asks a zygote for a worker.
-pub(super) fn fork_packet(seq: u64) -> Vec<u8> {
+pub(super) fn fork_packet(seq: u64, variables: &[(String, String)]) -> Vec<u8> {
     let mut body = seq.to_le_bytes().to_vec();
-    body.extend_from_slice(br#"{"env": {}}"#);
+    let value = |(name, value): &(String, String)| (name.clone(), value.as_str().into());
+    let variables: serde_json::Map<_, _> = variables.iter().map(value).collect();
+    let fields = serde_json::json!({ "env": variables });
+    body.extend_from_slice(fields.to_string().as_bytes());
     let length = u32::try_from(body.len()).expect("it is short");
     let mut packet = length.to_le_bytes().to_vec();
     packet.push(FORK);
@@ -512,7 +515,9 @@ mod tests {
 
     #[test]
     fn zygote_packets_have_these_bytes() {
-        assert_eq!(fork_packet(7), *b"\x13\0\0\0\x10\x07\0\0\0\0\0\0\0{\"env\": {}}");
+        assert_eq!(fork_packet(7, &[]), *b"\x12\0\0\0\x10\x07\0\0\0\0\0\0\0{\"env\":{}}");
+        let devices = fork_packet(7, &[("A".to_owned(), "1,2".to_owned())]);
+        assert!(devices.ends_with(b"{\"env\":{\"A\":\"1,2\"}}"));
         let exited = [8, 0, 0, 0, EXITED, 5, 0, 0, 0, 9, 0, 0, 0];
         assert_eq!(zygote_packet(&exited), Ok(FromZygote::Exited { pid: 5, status: 9 }));
     }

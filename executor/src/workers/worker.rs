@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
+use super::binding::Binding;
 use super::call::Call;
 use super::files::WorkerFiles;
 use super::wire::{FunctionId, Incoming, Outgoing, Value};
@@ -36,9 +38,14 @@ pub(super) enum Why {
     Failure(String),
 }
 
+/// The runtime and the resources of a worker.
+pub(super) type Kind = (usize, Option<Arc<Binding>>);
+
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) runtime: usize,
+    /// The resources beside cpus and memory that it was started with.
+    pub(super) binding: Option<Arc<Binding>>,
     pub(super) stage: Stage,
     pub(super) was_ready: bool,
     pub(super) files: WorkerFiles,
@@ -65,9 +72,10 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(runtime: usize, files: WorkerFiles, now: Instant) -> Self {
+    pub(super) fn new((runtime, binding): Kind, files: WorkerFiles, now: Instant) -> Self {
         Self {
             runtime,
+            binding,
             stage: Stage::Starting,
             was_ready: false,
             files,
@@ -84,6 +92,11 @@ impl Worker {
             status: None,
             closed: None,
         }
+    }
+
+    /// Whether it may serve the call, as far as runtime and resources are concerned.
+    pub(super) fn is_for(&self, call: &Call) -> bool {
+        self.runtime == call.runtime && self.binding == call.binding
     }
 
     pub(super) fn is_idle(&self) -> bool {

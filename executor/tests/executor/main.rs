@@ -6,6 +6,7 @@ mod calls;
 mod commands;
 mod common;
 mod death;
+mod devices;
 mod files;
 mod nested;
 mod pins;

@@ -9,8 +9,10 @@ mod attempts;
 mod printed;
 mod sections;
 mod tasks;
+mod usage;
 mod varint;
 
+use proto::work::Used;
 use serde::{Deserialize, Serialize};
 
 use crate::attempt::AttemptRow;
@@ -142,6 +144,8 @@ pub struct TaskRow {
     /// The number of the state in `TaskPhase`.
     pub state: u8,
     pub exit_code: i32,
+    /// CPU time and peak memory of its command; zeros if they were not measured.
+    pub used: Used,
 }
 
 /// A run.

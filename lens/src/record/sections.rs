@@ -6,7 +6,7 @@ use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
-use super::{Meta, Record, RecordError, VERSION, attempts, tasks};
+use super::{Meta, Record, RecordError, VERSION, attempts, tasks, usage};
 use crate::limits::{RECORD_BLOCK_ROWS, RECORD_SECTION_BYTES_MAX, RECORD_TIME_MAX_US};
 
 /// The number of attempts or tasks in a run record.
@@ -32,6 +32,7 @@ const META: u8 = b'M';
 const TASKS: u8 = b'T';
 const ATTEMPTS: u8 = b'A';
 const PARTS: u8 = b'p';
+const USAGE: u8 = b'u';
 const END: u8 = b'E';
 
 pub(super) fn write(record: &Record) -> Result<Vec<u8>, RecordError> {
@@ -52,6 +53,9 @@ pub(super) fn write(record: &Record) -> Result<Vec<u8>, RecordError> {
     section(&mut file, META, &meta, &mut sums)?;
     for block in record.tasks.chunks(RECORD_BLOCK_ROWS) {
         section(&mut file, TASKS, &tasks::write(block), &mut sums)?;
+    }
+    for block in usage::blocks(&record.tasks) {
+        section(&mut file, USAGE, &block, &mut sums)?;
     }
     for block in record.attempts.chunks(RECORD_BLOCK_ROWS) {
         section(&mut file, ATTEMPTS, &attempts::write(block), &mut sums)?;
@@ -127,6 +131,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Record, RecordError> {
                 attempts::read(&raw, at, &mut record.parts, &mut more_left)?;
                 record.parts[known..].iter_mut().for_each(|row| row.is_part = true);
             }
+            USAGE => usage::read(&raw, at, &mut record.tasks)?,
             END => {
                 let wrong = |what| Err(RecordError::Malformed { at, what });
                 if raw != crc32fast::hash(&sums).to_le_bytes() {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use proto::work::Used;
 use proto::{LocalId, PartitionId};
 
 use super::varint::{Reader, block, open_block, put, unzigzag, zigzag};
@@ -139,7 +140,7 @@ pub(super) fn read(
                 .checked_sub(name.len())
                 .ok_or(RecordError::TooLarge("the names of the tasks"))?;
             let task = LocalId::new(PartitionId(partition), index);
-            rows.push(TaskRow { task, name, state, exit_code });
+            rows.push(TaskRow { task, name, state, exit_code, used: Used::default() });
         }
     }
     if left > 0 || columns.iter().any(|column| !column.is_empty()) {

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use proto::{LocalId, PartitionId};
 
 use super::*;
-use crate::attempt::{Outcome, coarse};
+use crate::attempt::{Outcome, coarse, fine_code, of_fine_code};
 
 fn attempt() -> impl Strategy<Value = AttemptRow> {
     let place =
@@ -30,14 +30,22 @@ fn attempt() -> impl Strategy<Value = AttemptRow> {
     })
 }
 
+/// Numbers that a record keeps exactly.
+fn measured(cpu_us: u64, max_rss_kib: u64) -> Used {
+    let kept = |value| of_fine_code(fine_code(value));
+    Used { cpu_us: kept(cpu_us), max_rss_kib: kept(max_rss_kib) }
+}
+
 fn task() -> impl Strategy<Value = TaskRow> {
     let name = prop_oneof!["[a-c]{0,3}-[0-9]{1,20}", "\\PC{0,12}", "x[0-9]{1,3}(_y)?"];
-    (0u32..3, 0u64..1 << 39, name, 0u8..7, any::<i32>()).prop_map(
-        |(partition, index, name, state, exit_code)| TaskRow {
+    let used = prop_oneof![Just((0, 0)), (any::<u64>(), 0u64..1 << 40)];
+    (0u32..3, 0u64..1 << 39, name, 0u8..7, any::<i32>(), used).prop_map(
+        |(partition, index, name, state, exit_code, (cpu_us, max_rss_kib))| TaskRow {
             task: LocalId::new(PartitionId(partition), index),
             name,
             state,
             exit_code,
+            used: measured(cpu_us, max_rss_kib),
         },
     )
 }
@@ -84,7 +92,7 @@ proptest! {
     /// With a right checksum, any content is read or refused; nothing panics or takes much memory.
     #[test]
     fn garbage_in_a_section_is_refused_or_read(
-        tag in prop::sample::select(vec![b'M', b'T', b'A', b'E', b'x', b'Z']),
+        tag in prop::sample::select(vec![b'M', b'T', b'A', b'E', b'u', b'x', b'Z']),
         raw in prop::collection::vec(prop_oneof![4 => 0u8..4, 1 => any::<u8>()], 0..200),
     ) {
         drop(Record::read(&sections::tests::of_sections(&[(tag, &raw)])));
@@ -96,11 +104,9 @@ proptest! {
         columns in prop::collection::vec(
             prop::collection::vec(prop_oneof![6 => 0u8..4, 1 => any::<u8>()], 0..40), 16
         ),
-        is_tasks in any::<bool>(),
+        (number, tag) in prop::sample::select(vec![(7, b'T'), (16, b'A'), (3, b'u')]),
     ) {
-        let number = if is_tasks { 7 } else { 16 };
         let block = varint::block(rows as usize, &columns[..number]);
-        let tag = if is_tasks { b'T' } else { b'A' };
         drop(Record::read(&sections::tests::of_sections(&[(tag, &block)])));
     }
 }
@@ -231,7 +237,8 @@ pub(crate) fn large(tasks: u64) -> Record {
                 is_part: false,
             });
             let name = format!("align-{}", (node * tasks / nodes) + number);
-            record.tasks.push(TaskRow { task, name, state: 3, exit_code: 0 });
+            let used = measured(40_000 + random(20_000), 100_000 + random(50_000));
+            record.tasks.push(TaskRow { task, name, state: 3, used, ..TaskRow::default() });
         }
     }
     record.meta.tasks.total = tasks;
@@ -244,10 +251,26 @@ pub(crate) fn large(tasks: u64) -> Record {
 fn an_attempt_takes_at_most_five_bytes() {
     let record = large(200_000);
     let attempts = Record { attempts: record.attempts.clone(), ..Record::default() };
-    let names = Record { tasks: record.tasks.clone(), ..Record::default() };
+    let mut names = Record { tasks: record.tasks.clone(), ..Record::default() };
+    names.tasks.iter_mut().for_each(|task| task.used = Used::default());
+    let usage = Record { tasks: record.tasks.clone(), ..Record::default() };
     let each = |record: &Record| record.write().unwrap().len() as f64 / 200_000.0;
     assert!(each(&attempts) <= 5.0, "{} bytes an attempt", each(&attempts));
     assert!(each(&names) <= 0.2, "{} bytes a name", each(&names));
+    let usage = each(&usage) - each(&names);
+    assert!(usage <= 2.5, "{usage} bytes a measured task");
     let file = record.write().unwrap();
     assert_eq!(Record::read(&file).unwrap(), record);
+}
+
+#[test]
+fn the_usage_of_an_unknown_task_is_refused() {
+    let task = |used| TaskRow { used, ..TaskRow::default() };
+    let tasks = [task(Used::default()), task(measured(7, 9))];
+    let blocks = usage::blocks(&tasks);
+    let mut read = vec![TaskRow::default(); 2];
+    assert_eq!((blocks.len(), usage::read(&blocks[0], 0, &mut read)), (1, Ok(())));
+    assert_eq!(read, tasks);
+    let unknown = RecordError::Malformed { at: 3, what: "the usage of an unknown task" };
+    assert_eq!(usage::read(&blocks[0], 3, &mut read[..1]), Err(unknown));
 }

@@ -6,6 +6,7 @@ mod page;
 mod svg;
 mod text;
 mod units;
+mod usage;
 
 use proto::LocalId;
 use serde::Serialize;
@@ -22,6 +23,7 @@ use crate::view::{KindView, View};
 use crate::limits::VIEW_EXAMPLES_MAX;
 pub use compare::{Comparison, Difference};
 pub use units::count;
+pub use usage::KindUsage;
 
 /// The largest number of groups of failures, links and slow tasks in a report.
 const ROWS_MAX: usize = 64;
@@ -92,6 +94,9 @@ pub struct KindRow {
     pub bytes_moved: u64,
     pub first_start_s: f64,
     pub last_end_s: f64,
+    /// Absent where no command of this kind was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used: Option<KindUsage>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -182,7 +187,7 @@ impl<'r> Report<'r> {
             steals: meta.steals,
             pushes: meta.pushes,
             causes,
-            kinds: kinds(&view, window.0),
+            kinds: kinds(record, &view, window.0),
             failures,
             more_failures: other.max(meta.tasks.failed.saturating_sub(listed)),
             per_node: nodes(record, &view, makespan_s),
@@ -228,10 +233,11 @@ impl<'r> Report<'r> {
     }
 }
 
-fn kinds(view: &View, submitted_us: u64) -> Vec<KindRow> {
+fn kinds(record: &Record, view: &View, submitted_us: u64) -> Vec<KindRow> {
+    let mut used = usage::by_kind(record);
     let all = seconds(view.work.busy_us);
     let since = |us: Option<u64>| seconds(us.unwrap_or(0).saturating_sub(submitted_us));
-    let row = |name: &str, kind: &KindView| {
+    let mut row = |name: &str, kind: &KindView| {
         let work = &kind.work;
         let of = |outcome: Outcome| work.attempts[outcome as usize];
         KindRow {
@@ -248,6 +254,7 @@ fn kinds(view: &View, submitted_us: u64) -> Vec<KindRow> {
             bytes_moved: work.moved_bytes,
             first_start_s: since(work.first_start_us),
             last_end_s: since(work.last_end_us),
+            used: used.remove(name),
         }
     };
     let mut rows: Vec<_> = view.kinds.kept.iter().map(|(name, kind)| row(name, kind)).collect();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::text::{KIND_HEADER, headline, kind_cells, lines};
+use super::text::{headline, kind_cells, kind_header, lines};
 use super::units::{bytes, count, html, html_lines, percent, seconds};
 use super::{Comparison, Report, ratio, svg};
 use crate::causes::CAUSES;
@@ -33,7 +33,7 @@ pub(super) fn page(
     if let Some(comparison) = comparison {
         section(&mut page, "comparison", "Comparison", &compared(comparison));
     }
-    let kinds = table(&KIND_HEADER, &kind_cells(report));
+    let kinds = table(&kind_header(report), &kind_cells(report));
     section(&mut page, "kinds", "Kinds", &kinds);
     section(&mut page, "failures", "Failures", &failures(report));
     section(&mut page, "slowest", "Slowest tasks", &slowest(report));

@@ -1,4 +1,5 @@
 use proto::LocalId;
+use proto::work::Used;
 
 use super::*;
 use crate::attempt::AttemptRow;
@@ -44,7 +45,7 @@ fn record() -> Record {
             ..AttemptRow::default()
         });
         let (name, task) = (HOSTILE.to_owned(), LocalId(task));
-        record.tasks.push(TaskRow { task, name, state: 3, exit_code: 0 });
+        record.tasks.push(TaskRow { task, name, state: 3, ..TaskRow::default() });
     }
     record
 }
@@ -154,4 +155,39 @@ fn an_empty_record_is_reported() {
     let report = Report::of(&record);
     assert!(report.to_page(&[], None, &hash).ends_with("</html>\n"));
     assert!(report.to_text().contains("0 of 0 done"));
+}
+
+#[test]
+fn kinds_show_what_their_commands_used() {
+    let mut record = Record::default();
+    record.meta.kinds = ["align", "sleep"].map(str::to_owned).to_vec();
+    let task = |index| LocalId::new(proto::PartitionId(1), index);
+    let attempt = |index: u64, number, kind| AttemptRow {
+        task: task(index),
+        number,
+        kind,
+        start_us: u64::from(number) * 10_000_000,
+        ran_us: 2_000_000,
+        more: Box::new([7]),
+        ..AttemptRow::default()
+    };
+    record.attempts = vec![attempt(0, 1, 0), attempt(0, 2, 0), attempt(1, 1, 0), attempt(2, 1, 1)];
+    let row = |index, cpu_us, max_rss_kib| TaskRow {
+        task: task(index),
+        state: 3,
+        used: Used { cpu_us, max_rss_kib },
+        ..TaskRow::default()
+    };
+    record.tasks = vec![row(0, 3_000_000, 100), row(1, 1_000_000, 300), row(2, 0, 0)];
+    record.sort();
+    let report = Report::of(&record);
+    let of = |kind: &str| report.kinds.iter().find(|row| row.kind == kind).unwrap().used.clone();
+    assert_eq!(of("sleep"), None);
+    let used = of("align").unwrap();
+    assert_eq!((used.tasks, used.cpu_s, used.cpu_share), (2, 4.0, 0.5), "two slots of two seconds");
+    assert_eq!((used.memory_p50_bytes, used.memory_max_bytes), (100 << 10, 300 << 10));
+    let text = report.to_text();
+    assert!(text.contains("most memory") && text.contains("300.0 KiB"), "{text}");
+    record.tasks.iter_mut().for_each(|task| task.used = Used::default());
+    assert!(!Report::of(&record).to_text().contains("memory"));
 }

@@ -15,7 +15,7 @@ pub(super) fn report(report: &Report<'_>) -> String {
     }
     text += &format!("\n{}", causes(report));
     if !report.kinds.is_empty() {
-        text += &format!("\n{}", table(&KIND_HEADER, &kind_cells(report)));
+        text += &format!("\n{}", table(&kind_header(report), &kind_cells(report)));
     }
     let failures = failure_lines(report);
     if !failures.is_empty() {
@@ -99,12 +99,35 @@ fn causes(report: &Report<'_>) -> String {
     table(&["slot time", "share", "sum"], &rows)
 }
 
-pub(super) const KIND_HEADER: [&str; 8] =
+const KIND_HEADER: [&str; 8] =
     ["kind", "attempts", "failed", "share", "median", "95 %", "longest", "waited"];
+/// Further columns where commands were measured.
+const USAGE_HEADER: [&str; 3] = ["cpu", "memory", "most memory"];
+
+fn is_measured(report: &Report<'_>) -> bool {
+    report.kinds.iter().any(|row| row.used.is_some())
+}
+
+pub(super) fn kind_header(report: &Report<'_>) -> Vec<&'static str> {
+    match is_measured(report) {
+        true => [&KIND_HEADER[..], &USAGE_HEADER].concat(),
+        false => KIND_HEADER.to_vec(),
+    }
+}
+
+fn usage_cells(row: &super::KindRow) -> [String; 3] {
+    match &row.used {
+        Some(used) => {
+            [percent(used.cpu_share), bytes(used.memory_p50_bytes), bytes(used.memory_max_bytes)]
+        }
+        None => ["-"; 3].map(str::to_owned),
+    }
+}
 
 pub(super) fn kind_cells(report: &Report<'_>) -> Vec<Vec<String>> {
+    let is_measured = is_measured(report);
     let row = |row: &super::KindRow| {
-        vec![
+        let mut cells = vec![
             shown(&row.kind),
             count(row.attempts),
             count(row.failed),
@@ -113,7 +136,11 @@ pub(super) fn kind_cells(report: &Report<'_>) -> Vec<Vec<String>> {
             seconds(row.ran.p95_s),
             seconds(row.ran.max_s),
             seconds(row.waited.p50_s),
-        ]
+        ];
+        if is_measured {
+            cells.extend(usage_cells(row));
+        }
+        cells
     };
     report.kinds.iter().map(row).collect()
 }

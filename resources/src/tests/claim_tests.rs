@@ -195,3 +195,36 @@ fn a_node_with_fewer_slots_keeps_the_names_of_its_first_cpus() {
     assert_eq!(names(&offer.with_cpus(5).unwrap()), ["0", "1", "2", "3", "4"]);
     assert_eq!(offer.with_cpus(4), None);
 }
+
+#[test]
+fn a_rested_claim_gets_its_own_devices_again() {
+    let mut pools = pools(&["cpus=[0-3]", "gpus=[a,b,c]", "memory=sum(10)"], &[]);
+    let text = "cpus=2, gpus=1.5, memory=4";
+    let first = claim(&mut pools, text).unwrap();
+    let had = indices(&pools, &first, "gpus");
+    let half = claim(&mut pools, "cpus=1, gpus=0.5").unwrap();
+    let rested = pools.rest(first);
+    let other = claim(&mut pools, "cpus=1, gpus=1").unwrap();
+    assert_eq!(indices(&pools, &other, "gpus"), "a", "it was that of the first");
+    assert_eq!(pools.claim_again(&rested), None, "another has its device");
+    pools.free(other);
+    let again = pools.claim_again(&rested).unwrap();
+    assert_eq!(indices(&pools, &again, "gpus"), had);
+    assert_eq!(indices(&pools, &again, "cpus"), "0,1", "those that are free");
+    assert_eq!(pools.free_amount(&Name::memory()).unwrap().whole_part(), 6);
+    pools.free(half);
+    pools.free(again);
+    assert_eq!(pools, super::pools(&["cpus=[0-3]", "gpus=[a,b,c]", "memory=sum(10)"], &[]));
+}
+
+#[test]
+fn a_rested_sum_waits_for_its_amount() {
+    let mut pools = pools(&["cpus=[0-3]", "memory=sum(10)"], &[]);
+    let first = claim(&mut pools, "memory=6").unwrap();
+    let rested = pools.rest(first);
+    let other = claim(&mut pools, "memory=5").unwrap();
+    assert_eq!(pools.claim_again(&rested), None);
+    pools.free(other);
+    let again = pools.claim_again(&rested).unwrap();
+    pools.free(again);
+}

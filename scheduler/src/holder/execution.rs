@@ -7,6 +7,7 @@ use std::sync::Arc;
 use proto::event::{End as EventEnd, Reason, RetryReason};
 use proto::work::{Outcome, Stay, Turn};
 use proto::{Attempt, Event, NodeId, ObjectId, TaskId, Time, wire};
+use resources::Rested;
 
 use crate::holder::Holder;
 use crate::holder::queues::ready_queue::{PLAIN, Ready};
@@ -39,6 +40,8 @@ pub(crate) struct Running {
     seat: Option<Seat>,
     /// It waits for other tasks without its seat.
     rests: bool,
+    /// The claim that it had then.
+    rested: Option<Box<Rested>>,
     pub(in crate::holder) started: Time,
     pub(in crate::holder) reads: Reads,
     pins: Vec<ObjectId>,
@@ -77,7 +80,13 @@ impl Running {
         self.seat.take()
     }
     pub(crate) fn go_on(&mut self, seat: Seat) {
-        (self.seat, self.rests) = (Some(seat), false);
+        (self.seat, self.rests, self.rested) = (Some(seat), false, None);
+    }
+    pub(crate) fn keep_rested(&mut self, rested: Rested) {
+        self.rested = Some(Box::new(rested));
+    }
+    pub(crate) fn rested(&self) -> Option<&Rested> {
+        self.rested.as_deref()
     }
     /// The attempt ends without a completion.
     pub(crate) fn ended(&self, task: TaskId, end: EventEnd) -> Event {
@@ -274,6 +283,7 @@ impl Scheduler {
             spec,
             seat,
             rests: false,
+            rested: None,
             started: now,
             reads,
             pins,

@@ -8,7 +8,7 @@ use proto::wire::response;
 use proto::work::Captured;
 use proto::{Attempt, ClientId, JobId, LocalId, NodeId, PartitionId, Span, TaskId, Time, wire};
 
-use crate::holder::task::{Work, is_call, is_upload};
+use crate::holder::task::{Work, is_upload};
 use crate::home::errors::unknown_task;
 pub(crate) use crate::home::errors::{busy, not_yet, refused, unknown_job, wrong_home};
 use crate::home::jobs::Watched;
@@ -562,12 +562,11 @@ impl Scheduler {
     }
 }
 
-/// The specs with requests, without repetitions. A function may ask for less than a command.
+/// The specs with requests, without repetitions.
 pub(crate) fn distinct_requests(specs: &[wire::Spec]) -> impl Iterator<Item = &wire::Spec> {
     let mut known = BTreeSet::new();
     let with_request = specs.iter().filter(|spec| !spec.request.is_empty());
-    with_request
-        .filter(move |spec| known.insert((&spec.request[..], is_call(spec), spec.awaits_nodes)))
+    with_request.filter(move |spec| known.insert((&spec.request[..], spec.awaits_nodes)))
 }
 
 /// Checks the number of nodes that a task holds at once.
@@ -588,8 +587,5 @@ pub(crate) fn check_shape(spec: &wire::Spec) -> Result<resources::Request, Strin
     if !request.has_whole_cpus() {
         return Err(wrong(format!("it asks for {request}; cpus are whole numbers")));
     }
-    match request.pool_beyond_cpus_and_memory().filter(|_| is_call(spec)) {
-        Some(pool) => Err(wrong(format!("a function cannot ask for {pool}; a command can"))),
-        None => Ok(request),
-    }
+    Ok(request)
 }

@@ -572,3 +572,19 @@ fn priority_comes_before_a_preference() {
     push_with(&mut node, 2, spec("", 3), &mut out);
     assert_eq!(starts(&mut node, &mut out), [2, 1]);
 }
+
+#[test]
+fn an_attempt_that_rested_gets_its_own_gpu_again() {
+    let (mut node, mut out) = (node(&with_gpus(), &[&with_gpus()]), Out::default());
+    let first = push(&mut node, 1, "gpus=1", &mut out);
+    assert_eq!(starts(&mut node, &mut out), [1]);
+    node.on_rests(first, Attempt(1), true, &mut out);
+    let second = push(&mut node, 2, "gpus=1", &mut out);
+    assert_eq!(starts(&mut node, &mut out), [2], "it has the GPU of the first");
+    node.on_rests(first, Attempt(1), false, &mut out);
+    assert_eq!(starts(&mut node, &mut out), [] as [u64; 0]);
+    assert!(out.goes_on.is_none(), "the other GPU is free, and is not its own");
+    end(&mut node, second, &mut out);
+    starts(&mut node, &mut out);
+    assert_eq!(out.goes_on.as_deref(), Some(&vec![(first, Attempt(1))]));
+}

@@ -1,6 +1,7 @@
 //! Scripted scenarios: orders of events that random seeds rarely reach. They pass on the correct
 //! code, and fail with the mutant that they are about.
 
+mod births;
 pub mod bytes;
 mod copies;
 mod data;
@@ -72,7 +73,7 @@ impl Scenario {
 }
 
 /// All scenarios.
-pub const SCENARIOS: [Scenario; 27] = [
+pub const SCENARIOS: [Scenario; 28] = [
     Scenario::of_scheduler(
         scheduler::Mutant::GrantTwice,
         "a request is heard twice",
@@ -207,6 +208,11 @@ pub const SCENARIOS: [Scenario; 27] = [
         scheduler::Mutant::StopCountsAsCrash,
         "nodes are stopped again and again",
         stopping::nodes_are_stopped_again_and_again,
+    ),
+    Scenario::of_scheduler(
+        scheduler::Mutant::BornBeforeSync,
+        "a home loses power at a birth",
+        births::a_home_loses_power_at_a_birth,
     ),
 ];
 

@@ -97,6 +97,12 @@ fn memory_is_kept() {
     let list = instance.json(&["task", "list", "last"]);
     let peak_bytes = list["tasks"][0]["max_rss_bytes"].as_u64().expect("a command ran");
     assert!(peak_bytes > 32 << 20 && list["tasks"][0]["cpu_s"].as_f64() > Some(0.0), "{list}");
+    instance.starling(&["report", "last", "-o", "memory.srr"]).ok();
+    let past = instance.json(&["task", "list", "last", "--from", "memory.srr"]);
+    let kept = past["tasks"][0]["max_rss_bytes"].as_u64().expect("the record has it");
+    assert!((peak_bytes..=peak_bytes / 64 * 65).contains(&kept), "{kept} of {peak_bytes}");
+    let report = instance.json(&["report", "--from", "memory.srr"]);
+    assert_eq!(report["kinds"][0]["used"]["memory_max_bytes"], kept, "{report}");
     // In a process group of its own.
     let apart = format!("setsid sh -c '{}' & wait", eats.replace('\'', "'\\''"));
     let failed = run(&instance, &["--memory", "32MiB"], &apart).expect_code(1);

@@ -11,7 +11,7 @@ import { Bar, Empty, Failed, Figures, State, Table, Warning, useAnswer, useLooks
 import { type Attempts, readRecord } from "./record";
 import { Problem, ask, overview } from "./state";
 import { Timeline, WORDS } from "./timeline";
-import type { Failure, Output, Progress, Report, TaskLine, TaskLines, TaskPage } from "./types";
+import type { Failure, Output, Progress, Report, TaskLine, TaskLines, TaskPage, Used } from "./types";
 
 const LIVE_MS = 3000;
 const TABS: [string, string][] = [
@@ -118,6 +118,21 @@ const ProgressTable = ({ rows, job }: { rows: Progress[]; job: string }): JSX.El
   ]} />
 );
 
+const KindUsage = ({ rows, job }: { rows: (Used & { kind: string })[]; job: string }): JSX.Element => (
+  <>
+    {rows.length > 0 && <h2>What commands used</h2>}
+    {rows.length > 0 && <Table label="What commands used" rows={rows} columns={[
+      { name: "kind", cell: (it) => kindLink(job, it.kind), key: (it) => it.kind },
+      { name: "tasks", cell: (it) => count(it.tasks), key: (it) => it.tasks, isNumber: true },
+      { name: "cpu time", cell: (it) => seconds(it.cpu_s), key: (it) => it.cpu_s, isNumber: true },
+      { name: "cpu of slot time", cell: (it) => percent(it.cpu_share), key: (it) => it.cpu_share, isNumber: true },
+      { name: "median memory", cell: (it) => bytes(it.memory_p50_bytes), key: (it) => it.memory_p50_bytes, isNumber: true },
+      { name: "95 % at most", cell: (it) => bytes(it.memory_p95_bytes), key: (it) => it.memory_p95_bytes, isNumber: true },
+      { name: "most memory", cell: (it) => bytes(it.memory_max_bytes), key: (it) => it.memory_max_bytes, isNumber: true },
+    ]} />}
+  </>
+);
+
 const Kinds = ({ report, job }: { report: Report; job: string }): JSX.Element => (
   <>
     <h2>Lengths</h2>
@@ -136,6 +151,7 @@ const Kinds = ({ report, job }: { report: Report; job: string }): JSX.Element =>
       { name: "first start", cell: (it) => seconds(it.first_start_s), key: (it) => it.first_start_s, isNumber: true },
       { name: "last end", cell: (it) => seconds(it.last_end_s), key: (it) => it.last_end_s, isNumber: true },
     ]} />
+    <KindUsage rows={report.kinds.flatMap((it) => (it.used ? [{ kind: it.kind, ...it.used }] : []))} job={job} />
     <h2>Slowest tasks</h2>
     <Table label="Slowest tasks" rows={report.slowest} columns={[
       { name: "task", cell: (it) => <a href={address(job, `tasks/${it.task}`)}>{plain(it.name)}</a>, key: (it) => it.name },

@@ -40,9 +40,16 @@ export interface Overview {
 
 export interface Percentiles { mean_s: number; p50_s: number; p95_s: number; p99_s: number; max_s: number }
 
+export interface Used {
+  tasks: number; cpu_s: number; cpu_share: number; memory_p50_bytes: number; memory_p95_bytes: number;
+  memory_max_bytes: number;
+}
+
 export interface Kind {
   kind: string; attempts: number; done: number; failed: number; busy_s: number; share: number; ran: Percentiles;
   waited: Percentiles; bytes_moved: number; first_start_s: number; last_end_s: number;
+  /** Absent where no command was measured. */
+  used?: Used;
 }
 
 export interface Progress {

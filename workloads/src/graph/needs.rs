@@ -99,19 +99,6 @@ impl Needs {
 }
 
 impl Requested {
-    /// Refuses a function that asks for indices or amounts beyond cpus and memory: its worker is
-    /// not told which ones the call has.
-    pub(crate) fn check_function(&self) -> Result<(), String> {
-        let request = Request::decode(&self.request).map_err(|error| error.to_string())?;
-        match request.pool_beyond_cpus_and_memory() {
-            None => Ok(()),
-            Some(pool) => Err(format!(
-                "a function cannot ask for {pool}: it asks for cpus, memory and labels; a command \
-                 is told which ones it has"
-            )),
-        }
-    }
-
     /// The variants of a spec's request, as texts.
     #[doc(hidden)]
     #[must_use]
@@ -191,17 +178,6 @@ mod tests {
         assert_eq!(texts(&needs("all")), Ok((1, vec!["cpus=all".into()])));
         assert!(texts(&needs("0.5")).unwrap_err().contains("whole"));
         assert!(texts(&needs("x")).is_err());
-    }
-
-    #[test]
-    fn functions_ask_for_cpus_memory_and_labels() {
-        let check = |text: &str| {
-            let needs = Needs { variants: vec![text.into()], ..Needs::default() };
-            needs.request().and_then(|requested| requested.check_function())
-        };
-        assert_eq!(check("cpus=2, memory=1GiB, label=fast"), Ok(()));
-        assert_eq!(check("cpus=2"), Ok(()));
-        assert!(check("gpus=1").unwrap_err().contains("cannot ask for gpus"));
     }
 
     #[test]

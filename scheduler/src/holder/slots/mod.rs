@@ -7,7 +7,9 @@ mod resting;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use resources::{Claim, Fit, Name, Offer, PoolSet, Pools, Preference, Refusal, Request, Totals};
+use resources::{
+    Claim, Fit, Name, Offer, PoolSet, Pools, Preference, Refusal, Request, Rested, Totals,
+};
 
 use crate::Mutant;
 
@@ -197,6 +199,20 @@ impl Slots {
             return None;
         }
         self.claim_seat(need, PoolSet::EMPTY)
+    }
+    /// As [`Self::take_again`], for a task that had a claim: it gets the same devices.
+    pub(crate) fn claim_again(&mut self, rested: &Rested) -> Option<Seat> {
+        let own = self.pools.as_mut()?;
+        let claim = own.pools.claim_again(rested)?;
+        let cpus = own.cpus_of(&claim);
+        Some(Seat { first: self.take_slots(cpus), claim: Some(Box::new(claim)) })
+    }
+    /// Takes back the seat of a task that runs on without it.
+    pub(crate) fn rest(&mut self, seat: Seat) -> Option<Rested> {
+        let Seat { first, claim } = seat;
+        self.give_back(Some(Seat { first, claim: None }));
+        let own = self.pools.as_mut()?;
+        Some(own.pools.rest(*claim?))
     }
     #[cfg(test)]
     pub(crate) fn take_cpus(&mut self, cpus: u32) -> u32 {

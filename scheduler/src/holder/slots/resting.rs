@@ -1,7 +1,8 @@
 //! Attempts that rest: they run, wait for other tasks, and have given their seats back.
 //!
 //! An attempt that wants to go on takes a seat again before any other task starts here. So it does
-//! not wait for tasks that came later.
+//! not wait for tasks that came later. Its process still uses the devices that it had, so it waits
+//! for the same ones.
 
 use std::collections::VecDeque;
 
@@ -22,7 +23,11 @@ impl Holder {
 
     /// The seat of an attempt that rested; `None`: it is not free yet.
     fn seat_again(&mut self, task: TaskId) -> Option<Seat> {
-        let spec = self.running.get(&task)?.spec();
+        let running = self.running.get(&task)?;
+        if let Some(rested) = running.rested() {
+            return self.slots.claim_again(rested);
+        }
+        let spec = running.spec();
         if spec.request.is_empty() {
             return self.slots.take_again(Need::Cpus(spec.cpus.max(1)));
         }
@@ -50,12 +55,15 @@ impl Scheduler {
             return;
         }
         let seat = running.rest();
+        let rested = seat.and_then(|seat| self.holder.slots.rest(seat));
+        if let Some(rested) = rested {
+            running.keep_rested(rested);
+        }
         if let Some(waiting) = &mut self.holder.returning {
             waiting.retain(|other| *other != (task, attempt));
         }
         // Beside a task that runs alone nothing starts, which would be true for its own calls.
         self.holder.start_requests.ended(task);
-        self.holder.slots.give_back(seat);
     }
 
     /// Gives seats to attempts that want to go on, in their order.

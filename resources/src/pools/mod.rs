@@ -1,5 +1,7 @@
 //! The pools of a node with their free amounts; claims on them.
 
+mod again;
+
 use smallvec::SmallVec;
 
 use crate::amount::Amount;
@@ -12,6 +14,8 @@ use crate::refusal::{Reason, Refusal, VariantRefusal};
 use crate::request::{Quantity, Request, Shape};
 use crate::select::{Choice, Item, choose};
 use crate::state::{IndexState, PoolState};
+
+pub use again::Rested;
 
 /// The pools of a node, and their free part.
 #[derive(Clone, PartialEq, Eq, Debug)]
