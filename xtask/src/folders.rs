@@ -10,9 +10,8 @@ use crate::texts::Text;
 const FILES_MAX: usize = 16;
 
 /// A folder with more files, their number, and the reason. The number may only fall.
-const LARGER: [(&str, usize, &str); 4] = [
+const LARGER: [(&str, usize, &str); 3] = [
     ("bench/src", 17, "one file for each benchmark"),
-    ("resources/src", 17, "requests, offers and claims share their types"),
     ("sim/src/checkers", 26, "one file for each checker"),
     ("workloads/src/formats", 18, "one file for each format"),
 ];
