@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::backend::{pbs, slurm};
-use crate::{Submission, System};
+use crate::{QueueConfig, Submission, System};
 
 /// Nodes of an allocation have this variable: `QUEUE/NUMBER`.
 pub const ALLOCATION_VARIABLE: &str = "STARLING_ALLOCATION";
@@ -97,14 +97,10 @@ pub fn node_script(submission: &Submission, place: &Place) -> String {
         true => String::new(),
         false => format!("{} ", queue.wrap),
     };
-    let init = match queue.node_init.is_empty() {
-        true => String::new(),
-        false => format!("{}\n", queue.node_init),
-    };
     let start =
         format!("{wrap}{} node --join \"$1\" ${{2:+--ends-at \"$2\"}}{flags}", place.starling());
     let own = quoted(&format!("{}/{}", queue.name, submission.number));
-    let init = format!("export {ALLOCATION_VARIABLE}={own}\n{init}");
+    let init = format!("export {ALLOCATION_VARIABLE}={own}\n{}", init_of(queue));
     match queue.node_fini.is_empty() {
         true => format!("#!/bin/sh\n{init}exec {start}\n"),
         // The shell outlives the signals that end the node.
@@ -115,10 +111,26 @@ pub fn node_script(submission: &Submission, place: &Place) -> String {
     }
 }
 
+/// The commands before the node. If the last of them fails, the node does not start.
+fn init_of(queue: &QueueConfig) -> String {
+    if queue.node_init.is_empty() {
+        return String::new();
+    }
+    let fini = match queue.node_fini.as_str() {
+        "" => String::new(),
+        fini => format!("{fini}\n"),
+    };
+    format!(
+        "{{\n{}\n}}\ncode=$?\nif [ $code -ne 0 ]; then\n\
+         echo \"--node-init ended with code $code: the node does not start\" >&2\n\
+         {fini}exit $code\nfi\n",
+        queue.node_init
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::QueueConfig;
     use crate::queue::tests::config;
 
     fn submission(change: impl Fn(&mut QueueConfig)) -> (Submission, Place) {
@@ -181,5 +193,30 @@ mod tests {
             ["trap : TERM", "module load x", "numactl -i all '/opt/", "rm -r", "exit $code"];
         let places: Vec<_> = order.iter().map(|text| script.find(text).expect(text)).collect();
         assert!(places.is_sorted(), "{script}");
+    }
+
+    /// The output and the exit code of a node's script, with `echo` in the place of the program.
+    fn ran(change: impl Fn(&mut QueueConfig)) -> (String, Option<i32>) {
+        let (submission, place) = submission(change);
+        let place = Place { program: "echo".into(), ..place };
+        let script = node_script(&submission, &place);
+        let shell = std::process::Command::new("sh").args(["-c", &script, "sh", "to"]).output();
+        let output = shell.expect("there is a shell");
+        (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
+    }
+
+    #[test]
+    fn a_node_does_not_start_after_a_failed_init() {
+        let started = |init: &str, fini: &str| {
+            let (stdout, code) = ran(|queue| {
+                (queue.node_init, queue.node_fini) = (init.into(), fini.into());
+            });
+            (stdout.contains("node --join to"), stdout.contains("the end"), code)
+        };
+        assert_eq!(started("", ""), (true, false, Some(0)));
+        assert_eq!(started("true", "echo the end"), (true, true, Some(0)));
+        assert_eq!(started("false; true", ""), (true, false, Some(0)), "the last command counts");
+        assert_eq!(started("true\n(exit 7)", ""), (false, false, Some(7)));
+        assert_eq!(started("(exit 7)", "echo the end"), (false, true, Some(7)));
     }
 }

@@ -28,19 +28,28 @@ pub(super) async fn run(context: &Context, name: &str) -> Done {
     let submission = Submission { queue, number: NUMBER, name: job, nodes };
     let place = place(&program()?, &dir, name, NUMBER);
     let folder = std::path::PathBuf::from(&place.folder);
-    write_scripts(&submission, &place).map_err(|error| Failure::file(&folder, &error))?;
+    let written = write_scripts(&submission, &place);
     let call = system.check(&submission, &place);
-    let ran = calls::run(&call).await.map_err(Failure::refused)?;
+    let ran = match &written {
+        Ok(()) => calls::run(&call).await.map_err(Failure::refused),
+        Err(error) => Err(Failure::file(&folder, error)),
+    };
+    // Whatever the answer is, nothing stays.
+    let _ = std::fs::remove_dir_all(&folder);
+    let ran = ran?;
     let command = call.line();
     if !ran.is_ok {
         let text = format!("{system} refuses: {}", ran.why());
-        return Err(Failure::refused(text).hint(format!("the command was: {command}")));
+        let directives = allocation::backend::job_script(&submission, &place);
+        let is_directive = |line: &&str| line.starts_with("#SBATCH") || line.starts_with("#PBS");
+        let directives: Vec<_> = directives.lines().filter(is_directive).collect();
+        let told = format!("the command was: {command}, with {}", directives.join(", "));
+        return Err(Failure::refused(text).hint(told));
     }
     let answer = match system {
         System::Slurm => ran.why(),
         System::Pbs => held(system, &ran.stdout).await?,
     };
-    let _ = std::fs::remove_dir_all(&folder);
     match context.output.json {
         true => context.output.json(&Checked { queue: name.to_owned(), command, answer })?,
         false => context.output.line(&answer)?,
