@@ -53,6 +53,13 @@ class ExecutorSettings(ExecutorSettingsBase):
             "choices": GEARS,
         },
     )
+    memory: bool = field(
+        default=False,
+        metadata={
+            "help": "Ask the nodes for the resource mem_mb of each job, and limit it. Without this "
+            "option mem_mb is ignored."
+        },
+    )
 
 
 class Executor(RemoteExecutor):
@@ -65,7 +72,7 @@ class Executor(RemoteExecutor):
         settings = self.workflow.executor_settings or ExecutorSettings()
         if settings.gear not in GEARS:
             raise WorkflowError("no gear %r; there are %s" % (settings.gear, ", ".join(GEARS)))
-        self.gear = settings.gear
+        self.gear, self.asks_memory = settings.gear, settings.memory
         self.client = self.make_client(settings.dir)
         self.most_cpus = max((node["slots"] for node in self.client._core.nodes()), default=1)
 
@@ -146,6 +153,9 @@ class Executor(RemoteExecutor):
         minutes = job.resources.get("runtime")
         if isinstance(minutes, (int, float)) and minutes > 0:
             found["time_limit"] = minutes * 60
+        megabytes = job.resources.get("mem_mb") if self.asks_memory else None
+        if isinstance(megabytes, (int, float)) and megabytes > 0:
+            found["memory"] = int(megabytes * 10**6)
         gpus = job.resources.get("gpu")
         if isinstance(gpus, (int, float)) and gpus > 0:
             found["gpus"] = gpus

@@ -10,7 +10,7 @@ use client::{
     StreamPiece, TaskInfo, TaskPhase,
 };
 use proto::{Attempt, JobId, LocalId, NodeId, ObjectId, TaskId, wire};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList};
 use tokio::runtime::{Handle, Runtime};
@@ -21,6 +21,8 @@ use crate::job::Job;
 
 /// The time that nodes have to report their state.
 const NODES_TIMEOUT: Duration = Duration::from_secs(2);
+/// The interval at which a wait looks for signals.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The job of a silent client is closed after this time.
 const HELD_AFTER_SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -66,8 +68,23 @@ impl Shared {
         py: Python<'_>,
         future: impl Future<Output = Result<T, ClientError>> + Send,
     ) -> PyResult<T> {
-        let handle = self.handle()?;
-        py.detach(|| handle.block_on(future)).map_err(|error| cluster_error(&error))
+        self.interruptible(py, future)?.map_err(|error| cluster_error(&error))
+    }
+
+    /// The same. A signal handler of Python that raises, as for Ctrl-C, ends the wait.
+    fn interruptible<T: Send>(
+        &self,
+        py: Python<'_>,
+        future: impl Future<Output = T> + Send,
+    ) -> PyResult<T> {
+        let (handle, mut future) = (self.handle()?, std::pin::pin!(future));
+        loop {
+            let slice = async { tokio::time::timeout(LOOK_EVERY, future.as_mut()).await };
+            match py.detach(|| handle.block_on(slice)) {
+                Ok(done) => return Ok(done),
+                Err(_) => py.check_signals()?,
+            }
+        }
     }
 }
 
@@ -200,9 +217,28 @@ impl Core {
         let task = TaskId::new(job, local);
         let object = ObjectId { task, attempt: Attempt(attempt), output: 0 };
         let read = self.shared.client.read_object(NodeId(node), object);
-        let handle = self.shared.handle()?;
-        let data = py.detach(|| handle.block_on(read)).map_err(|error| fetch_error(&error))?;
+        let data = self.shared.interruptible(py, read)?.map_err(|error| fetch_error(&error))?;
         Ok(PyByteArray::new(py, &data))
+    }
+
+    /// As `fetch`; `TimeoutError` after this number of seconds.
+    fn fetch_within<'py>(
+        &self,
+        py: Python<'py>,
+        job: u64,
+        local: u64,
+        (attempt, node): (u64, u32),
+        seconds: f64,
+    ) -> PyResult<Bound<'py, PyByteArray>> {
+        let object =
+            ObjectId { task: TaskId::new(job, local), attempt: Attempt(attempt), output: 0 };
+        let within = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);
+        let read = self.shared.client.read_object(NodeId(node), object);
+        let read = async { tokio::time::timeout(within, read).await };
+        match self.shared.interruptible(py, read)? {
+            Ok(read) => Ok(PyByteArray::new(py, &read.map_err(|error| fetch_error(&error))?)),
+            Err(_) => Err(PyTimeoutError::new_err(format!("n{node} has not sent the result"))),
+        }
     }
 
     /// The text that the last attempt of a task printed on its node.

@@ -58,7 +58,8 @@ class Client:
         is_given = bool(python or preload or env)
         if is_given and runtime is not None:
             raise TypeError("a client has a runtime, or python, preload and env, not both")
-        self._runtime = Runtime(python, preload=preload, env=env)._fields()
+        self._cwd = _working_directory()
+        self._runtime = Runtime(python, preload=preload, env=env)._fields(self._cwd)
         # In a call: how to wait, and the call that has made this client.
         self._pump = getattr(self._core, "pump", None)
         self._call_number = _nested.call() if self._pump else None
@@ -235,7 +236,9 @@ class Client:
                 body = function
             elif key not in self._functions:
                 self._upload(key, function)
-            runtime = options.runtime._fields() if options.runtime else self._runtime
+            runtime = self._runtime
+            if options.runtime:
+                runtime = options.runtime._fields(self._cwd)
             environment = options.runtime.environment if options.runtime else None
             if environment is not None and self._pump is None:
                 environment._put(self._dir or default_dir())
@@ -581,6 +584,13 @@ class Chosen:
         if found is None or found._closed or found._pid != os.getpid():
             self._found = default_client(self._named, client_or_cluster)
         return self._found
+
+
+def _working_directory():
+    try:
+        return os.getcwd()
+    except OSError:
+        return None  # It was removed.
 
 
 def _connect(dir):

@@ -48,7 +48,8 @@ class LocalCluster:
         self._entered = False
         self._clients = weakref.WeakSet()
         if slots is None:
-            slots = max(1, (os.cpu_count() or 1) // nodes)
+            # Under Slurm or taskset a program has some of the cpus.
+            slots = max(1, len(os.sched_getaffinity(0)) // nodes)
         self.slots = slots
         command = [sys.executable, "-I", "-c", _KEEPER, self.binary, self._directory]
         command += ["--nodes", str(nodes), "--slots", str(slots)]

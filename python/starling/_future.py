@@ -245,9 +245,11 @@ class Future(concurrent.futures.Future):
             return error
 
     def _note(self):
-        more = "starling task explain %s %s" % tuple(self.task.split(".", 1))
+        job, task = self.task.split(".", 1)
+        more = "starling task explain {0} {1}; its log: starling job output {0} {1} --stderr"
         attempt = attempt_text(self.attempt)
-        return "%s, attempt %s on n%d; %s" % (self._title(), attempt, self._end.node, more)
+        title = self._title()
+        return "%s, attempt %s on n%d; %s" % (title, attempt, self._end.node, more.format(job, task))
 
     def _title(self):
         return "task %s %r" % (self.task, self._name)

@@ -26,7 +26,7 @@ def fetch(client, future, timeout=None):
         raise ClientClosed("the client was closed before the result was read")
     end, until = future._end, None if timeout is None else time.monotonic() + timeout
     try:
-        return client._core.fetch(client._number, future._local, end.attempt, end.node)
+        return _read(client, (client._number, future._local), (end.attempt, end.node), until)
     except (ClusterError, ResultLost) as error:
         first = error
     try:
@@ -39,20 +39,28 @@ def fetch(client, future, timeout=None):
         raise (ResultLost if is_lost else ClusterError)(text) from first
 
 
+def _read(client, task, place, until):
+    """The bytes at an attempt and a node; `TimeoutError` after `until`."""
+    within = getattr(client._core, "fetch_within", None)
+    if until is None or within is None:
+        return client._core.fetch(*task, *place)
+    return within(*task, place, until - time.monotonic())
+
+
 def _elsewhere(client, future, until):
     client._job.flush()
-    data = _of_holders(client, future, ())
+    data = _of_holders(client, future, (), until)
     for _ in range(TRIES_MAX):
         if data is not None:
             return data
         node = _made_again(client, future, until)
-        data = _of_holders(client, future, (node,))
+        data = _of_holders(client, future, (node,), until)
     if data is None:
         raise ResultLost("it was lost %d times while it was read" % (TRIES_MAX + 1))
     return data
 
 
-def _of_holders(client, future, first):
+def _of_holders(client, future, first, until):
     """The bytes from one of the nodes that have them; None if none of these answers."""
     number, local, end = client._number, future._local, future._end
     try:
@@ -67,7 +75,7 @@ def _of_holders(client, future, first):
             # It was asked before.
             continue
         try:
-            data = client._core.fetch(number, local, attempt, node)
+            data = _read(client, (number, local), (attempt, node), until)
         except (ClusterError, ResultLost):
             continue
         # What the call has printed is there too, if it ran again.

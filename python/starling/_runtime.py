@@ -6,7 +6,7 @@ import sys
 from . import _pickling, _wrappers
 from ._environment import Environment
 from ._sizes import size_bytes
-from ._worker import context
+from ._worker import context, main
 
 
 # The node shows the last line that a start has printed, so that has the exit code and the text.
@@ -36,7 +36,8 @@ class Runtime:
     `init`: a function that each worker calls before its first call. `prologue`: lines of bash
     before the start of Python, such as "module load x"; each must succeed. `env`: variables. `memory`: asked by each
     call that names no memory, and its limit. `environment`: an `Environment`, or the path of one:
-    the workers use its Python or its modules.
+    the workers use its Python or its modules. `cwd`: the directory of the workers, which each node
+    must have; without it that of the program, on nodes that have it.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Runtime:
         env=None,
         memory=0,
         environment=None,
+        cwd=None,
     ):
         if isinstance(preload, str) or not all(isinstance(name, str) for name in preload):
             raise TypeError("preload is a list of names of modules, not %r" % (preload,))
@@ -58,6 +60,7 @@ class Runtime:
         self.preload, self.init, self.prologue = tuple(preload), init, prologue
         self.env = tuple(sorted((str(name), str(value)) for name, value in (env or {}).items()))
         self.memory = size_bytes(memory)
+        self.cwd = None if cwd is None else os.path.abspath(os.path.expanduser(os.fspath(cwd)))
         self._init_key = None
         if environment is not None and not isinstance(environment, Environment):
             environment = Environment(environment)
@@ -65,15 +68,23 @@ class Runtime:
             raise TypeError("the environment has a Python; give `python` or `environment`")
         self.environment = environment
 
-    def _fields(self):
-        """As the core takes them: arguments, modules, environment."""
+    def _fields(self, directory=None):
+        """As the core takes them: arguments, modules, environment.
+
+        `directory`: that of the workers if there is no `cwd`, on nodes that have it.
+        """
         argv = [self.python, "{worker}"]
         prologue = _PROLOGUE % self.prologue if self.prologue else ""
         if self.environment is not None:
             argv = self.environment._argv(self.python, prologue)
         elif prologue:
             argv = ["bash", "-c", prologue + 'exec "$0" "$@"', *argv]
-        return argv, list(self.preload), list(self.env)
+        env = list(self.env)
+        if self.cwd is not None:
+            env.append((main.CWD, self.cwd))
+        elif directory is not None:
+            env.append((main.CWD_IF_THERE, directory))
+        return argv, list(self.preload), env
 
     def _wrapped(self, fn):
         """What the worker calls for `fn`."""
@@ -100,7 +111,7 @@ class Inherited(Runtime):
         super().__init__(init=running.init, memory=running.memory)
         self._init_key = running.key
 
-    def _fields(self):
+    def _fields(self, directory=None):
         return None
 
 

@@ -1,4 +1,4 @@
-//! The resident memory of commands, from `/proc`.
+//! The resident memory of commands, and that of workers of calls, from `/proc`.
 //!
 //! A process belongs to the command of its group, else to that of its parent. The parent of an
 //! orphan is the spawner: it belongs to the command with its mark, as in `orphans`.
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::commands::orphan_processes::{MARK_VARIABLE, variable_of};
 
 /// The interval at which the memory of commands with a limit is read.
-pub(super) const MEASURED_EVERY: Duration = Duration::from_millis(500);
+pub(crate) const MEASURED_EVERY: Duration = Duration::from_millis(500);
 
 /// A running command, as this search finds its processes.
 #[derive(Debug, Clone)]
@@ -23,16 +23,16 @@ pub(super) struct Measured {
 
 /// The memory of a command at one moment.
 #[derive(Debug, Default)]
-pub(super) struct Resident {
+pub(crate) struct Resident {
     /// Pages that processes share count for each of them.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// Its processes outside of its group.
     outside: Vec<(Pid, u64)>,
 }
 
 impl Resident {
     /// Kills the processes outside of the group of the command.
-    pub(super) fn kill_outside(&self) {
+    pub(crate) fn kill_outside(&self) {
         for &(pid, started) in &self.outside {
             let is_same = read(pid.as_raw_nonzero().get()).is_some_and(|it| it.started == started);
             if is_same {
@@ -55,18 +55,41 @@ struct Process {
 /// The memory of each command: one small file is read for each process of this machine, and the
 /// environment of each orphan.
 pub(super) fn of_commands(commands: &[Measured]) -> HashMap<u64, Resident> {
-    let mut processes = HashMap::new();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        if let Some((pid, process)) = pid.and_then(|pid| Some((pid, read(pid)?))) {
-            processes.insert(pid, process);
-        }
-    }
+    let processes = processes(read);
     let spawner = rustix::process::getpid().as_raw_nonzero().get();
     sums(&processes, commands, spawner, |pid| {
         let start = format!("{MARK_VARIABLE}=");
         Pid::from_raw(pid).and_then(|pid| variable_of(pid, start.as_bytes()))
     })
+}
+
+/// The private memory of each worker by its number and process, with all processes below it.
+/// Inputs that a worker maps are no memory of its own.
+pub(crate) fn of_workers(workers: &[(u64, i32)]) -> HashMap<u64, Resident> {
+    let processes = processes(|pid| Some(Process { pages: private_pages(pid)?, ..read(pid)? }));
+    let own = |&(number, group): &(u64, i32)| Measured { number, group, mark: Vec::new() };
+    let workers: Vec<Measured> = workers.iter().map(own).collect();
+    // No process has this parent: an orphan has no mark.
+    sums(&processes, &workers, -1, |_| None)
+}
+
+/// The private bytes of one process.
+pub(crate) fn private_bytes(pid: i32) -> Option<u64> {
+    Some(private_pages(pid)? * rustix::param::page_size() as u64)
+}
+
+/// Resident pages that are of no file and of no memory shared by name.
+fn private_pages(pid: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let mut fields = text.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+    let (resident, shared) = (fields.next()?.ok()?, fields.next()?.ok()?);
+    Some(resident.saturating_sub(shared))
+}
+
+fn processes(read: impl Fn(i32) -> Option<Process>) -> HashMap<i32, Process> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid| Some((pid, read(pid)?))).collect()
 }
 
 fn sums(

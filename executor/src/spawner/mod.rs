@@ -14,7 +14,7 @@ epoll. A few more only spawn, because a spawn blocks until the new program runs.
 mod children;
 pub(crate) mod descriptors;
 pub(crate) mod liveness;
-mod memory;
+pub(crate) mod memory;
 mod notice;
 mod orphans;
 pub(crate) mod process;

@@ -67,7 +67,14 @@ impl Pool {
                         self.kill_for(id, Why::Failure("printed too much".to_owned()), now);
                     }
                 }
-                FromWorker::Note => {}
+                FromWorker::Note { call, text } => {
+                    // A thread of the function may outlive its call.
+                    let call = worker.calls.iter_mut().find(|other| other.number == call);
+                    let note = format!("{}\n", one_line(&String::from_utf8_lossy(text)));
+                    if call.is_some_and(|call| call.print(&self.shared, true, note.as_bytes())) {
+                        self.kill_for(id, Why::Failure("printed too much".to_owned()), now);
+                    }
+                }
                 FromWorker::Ask { call, seq, json, data } => {
                     self.hear_ask(id, (call, seq), (json, data))?;
                 }
@@ -78,6 +85,7 @@ impl Pool {
                         return Err(Malformed("a result of a call that it does not run"));
                     }
                     let mut call = worker.calls.pop_front().expect("looked at above");
+                    worker.has_served = true;
                     let interrupted = worker.interrupted.take();
                     worker.since = now;
                     self.leave_nested(&mut call, false);
@@ -170,7 +178,11 @@ impl Pool {
                     let _ = epoll::delete(&self.epoll, &worker.files.from_worker);
                 }
                 match refusal["reason"].as_str() {
-                    Some("threads" | "gpu") => self.runtimes[runtime].is_direct = true,
+                    Some("threads" | "gpu") => {
+                        let runtime = &mut self.runtimes[runtime];
+                        runtime.is_direct = true;
+                        runtime.refusal = one_line(refusal["text"].as_str().unwrap_or_default());
+                    }
                     _ => {
                         let text = refusal["text"].as_str().unwrap_or("it refuses to fork");
                         self.bad_start(runtime, &one_line(text));

@@ -17,6 +17,7 @@ use super::runtime::{Runtime, Zygote, send_fork, socket_pair};
 use super::wire::{FunctionId, INLINE_BYTES_MAX, Value};
 use super::worker::{Kind, Stage, Why, Worker};
 use crate::executor::{AttemptOutcome, Shared};
+use crate::spawner::memory::Resident;
 use crate::spawner::starter::{Program, Starter};
 use proto::Span;
 
@@ -119,6 +120,10 @@ pub(super) struct Pool {
     pub(super) unready: VecDeque<Box<Call>>,
     /// `watch` looks at nothing before.
     pub(super) look_at: Option<Instant>,
+    /// The memory of workers with limited calls, with the processes below them, and when it was
+    /// measured.
+    pub(super) trees: HashMap<u64, Resident>,
+    pub(super) trees_at: Option<Instant>,
     /// All workers wait since then, and calls cannot start.
     pub(super) stuck: Option<Instant>,
     /// Takes answers for calls, with the numbers of the call and of its request.
@@ -154,6 +159,8 @@ impl Pool {
             function_bytes: 0,
             unready: VecDeque::new(),
             look_at: None,
+            trees: HashMap::new(),
+            trees_at: None,
             stuck: None,
             answers: Arc::new(|_, _, _| {}),
             ended: Vec::new(),
@@ -162,11 +169,16 @@ impl Pool {
 
     /// Gives a call to an idle worker of its runtime, and writes it. `Err`: there is none.
     pub(super) fn give(&mut self, call: Box<Call>) -> Result<(), Box<Call>> {
-        let is_it = |worker: &Worker| worker.is_idle() && worker.is_for(&call);
-        let mut idle = self.workers.iter().filter(|(_, worker)| is_it(worker));
-        let Some(id) = idle.next().map(|(id, _)| *id) else { return Err(call) };
-        self.hand_over(id, call);
-        Ok(())
+        loop {
+            let is_it = |worker: &Worker| worker.is_idle() && worker.is_for(&call);
+            let mut idle = self.workers.iter().filter(|(_, worker)| is_it(worker));
+            let Some((&id, worker)) = idle.next() else { return Err(call) };
+            if !worker.is_too_large_for(&call) {
+                self.hand_over(id, call);
+                return Ok(());
+            }
+            self.stop_worker(id, Instant::now());
+        }
     }
 
     pub(super) fn hand_over(&mut self, id: u64, mut call: Box<Call>) {
@@ -186,6 +198,12 @@ impl Pool {
         };
         worker.bring_function(&call.function, &value);
         call.encode(&mut worker.outgoing);
+        let refusal = self.runtimes.get(call.runtime).map_or("", |it| it.refusal.as_str());
+        if !refusal.is_empty() && !worker.told_direct {
+            worker.told_direct = true;
+            let text = format!("starling: this worker was not forked, but started: {refusal}\n");
+            call.print(&self.shared, true, text.as_bytes());
+        }
         call.sent = Some(Instant::now());
         // It runs before one that waits.
         worker.calls.push_front(call);

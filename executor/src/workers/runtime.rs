@@ -24,6 +24,8 @@ pub(super) struct Runtime {
     pub(super) zygote: Zygote,
     /// Workers are started one by one: the runtime asks for it, or its zygote refuses to fork.
     pub(super) is_direct: bool,
+    /// Why its zygote refuses to fork; empty: it does not.
+    pub(super) refusal: String,
     /// Consecutive workers that ended before they were ready.
     pub(super) failures: u32,
     /// When its last worker ended.
@@ -49,7 +51,8 @@ pub(super) enum Zygote {
 impl Runtime {
     pub(super) fn new(spec: wire::Runtime, now: Instant) -> Self {
         let is_direct = spec.direct;
-        Self { spec, zygote: Zygote::None, is_direct, failures: 0, idle_since: now }
+        let refusal = String::new();
+        Self { spec, zygote: Zygote::None, is_direct, refusal, failures: 0, idle_since: now }
     }
 
     /// The arguments of its program; `worker` is the Python worker of the node.

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use super::pool::{IDLE_MAX, Pool};
 use super::runtime::Zygote;
-use super::worker::{Stage, Why};
+use super::worker::{Stage, Why, Worker};
 use crate::commands::captured::too_much;
-use crate::commands::resources::{memory_limit_bytes, too_much_memory};
+use crate::commands::resources::too_much_memory;
+use crate::spawner::memory::{MEASURED_EVERY, of_workers};
 
 /// The interval of looks at calls that run.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -24,6 +25,7 @@ impl Pool {
         {
             return Some(at.saturating_duration_since(now));
         }
+        self.measure_trees(now);
         let ids: Vec<u64> = self.workers.keys().copied().collect();
         let mut next: Option<Duration> = None;
         for id in ids {
@@ -36,6 +38,21 @@ impl Pool {
         }
         self.look_at = Some(now + next.map_or(LOOK_EVERY, |next| next.min(LOOK_EVERY)));
         next
+    }
+
+    /// Measures the processes below workers with limited calls, at most every [`MEASURED_EVERY`].
+    fn measure_trees(&mut self, now: Instant) {
+        if self.trees_at.is_some_and(|at| now < at + MEASURED_EVERY) {
+            return;
+        }
+        let limited = self.workers.iter().filter(|(_, worker)| worker.memory_limit_bytes() > 0);
+        let process = |worker: &Worker| Some(worker.pid?.as_raw_nonzero().get());
+        let limited: Vec<(u64, i32)> =
+            limited.filter_map(|(id, worker)| Some((*id, process(worker)?))).collect();
+        self.trees.clear();
+        if !limited.is_empty() {
+            (self.trees, self.trees_at) = (of_workers(&limited), Some(now));
+        }
     }
 
     fn watch_worker(&mut self, id: u64, now: Instant) -> Option<Duration> {
@@ -94,17 +111,17 @@ impl Pool {
             // A short limit ends before the first look.
             return Some(if limit.is_zero() { LOOK_EVERY } else { limit.min(LOOK_EVERY) });
         }
-        // Calls that wait in the same process use memory as well.
-        let limits = worker.calls.iter().map(|call| memory_limit_bytes(&call.launch));
-        let is_limited = limits.clone().all(|limit| limit > 0);
-        let most_bytes = if is_limited { limits.fold(0, u64::saturating_add) } else { 0 };
-        if most_bytes > 0
-            && let Some(used_bytes) = worker.resident_bytes()
-            && used_bytes > most_bytes
-        {
-            let text = too_much_memory(used_bytes, &call.launch);
-            self.kill_for(id, Why::Failure(text), now);
-            return Some(END_MAX);
+        let most_bytes = worker.memory_limit_bytes();
+        if most_bytes > 0 {
+            let tree = self.trees.get(&id);
+            let of_tree = tree.map_or(0, |tree| tree.bytes);
+            let used_bytes = worker.private_bytes().unwrap_or(0).max(of_tree);
+            if used_bytes > most_bytes {
+                let text = too_much_memory(used_bytes, &call.launch);
+                tree.iter().for_each(|tree| tree.kill_outside());
+                self.kill_for(id, Why::Failure(text), now);
+                return Some(END_MAX);
+            }
         }
         let printed_bytes = worker.files.printed_bytes() + call.printed.captured.total_bytes();
         let limit_bytes = self.shared.print_limit_bytes();

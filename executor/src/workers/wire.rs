@@ -190,7 +190,10 @@ pub(super) enum FromWorker<'a> {
         lost: u64,
         data: &'a [u8],
     },
-    Note,
+    Note {
+        call: u64,
+        text: &'a [u8],
+    },
     /// A request of a call: JSON, and bytes.
     Ask {
         call: u64,
@@ -296,8 +299,8 @@ fn of_worker(kind: u8, body: &[u8]) -> Result<FromWorker<'_>, Malformed> {
             FromWorker::Print { call, stderr: stream == 2, lost, data: at.0 }
         }
         NOTE => {
-            at.u64()?;
-            FromWorker::Note
+            let call = at.u64()?;
+            FromWorker::Note { call, text: at.0 }
         }
         ASK => {
             let (call, seq, length) = (at.u64()?, at.u64()?, at.u32()? as usize);

@@ -13,6 +13,8 @@ use super::binding::Binding;
 use super::call::Call;
 use super::files::WorkerFiles;
 use super::wire::{FunctionId, Incoming, Outgoing, Value};
+use crate::commands::resources::memory_limit_bytes;
+use crate::spawner::memory::private_bytes;
 use crate::spawner::starter::Starter;
 
 /// The maximum of functions that a worker keeps.
@@ -48,6 +50,10 @@ pub(super) struct Worker {
     pub(super) binding: Option<Arc<Binding>>,
     pub(super) stage: Stage,
     pub(super) was_ready: bool,
+    /// A call has ended in it.
+    pub(super) has_served: bool,
+    /// Its first call has been told why it was not forked.
+    pub(super) told_direct: bool,
     pub(super) files: WorkerFiles,
     /// Of the worker process, once it is known.
     pub(super) pid: Option<Pid>,
@@ -78,6 +84,8 @@ impl Worker {
             binding,
             stage: Stage::Starting,
             was_ready: false,
+            has_served: false,
+            told_direct: false,
             files,
             pid: None,
             pidfd: None,
@@ -194,12 +202,23 @@ impl Worker {
         }
     }
 
-    /// The resident bytes of its process.
-    pub(super) fn resident_bytes(&self) -> Option<u64> {
-        let path = format!("/proc/{}/status", self.pid?.as_raw_nonzero());
-        let text = std::fs::read_to_string(path).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-        let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-        Some(kib << 10)
+    /// The private bytes of its process: mapped inputs are not its own.
+    pub(super) fn private_bytes(&self) -> Option<u64> {
+        private_bytes(self.pid?.as_raw_nonzero().get())
+    }
+
+    /// The sum of the limits of its calls, in bytes; 0: none. Calls that wait in the same process
+    /// use memory as well.
+    pub(super) fn memory_limit_bytes(&self) -> u64 {
+        let limits = self.calls.iter().map(|call| memory_limit_bytes(&call.launch));
+        let is_limited = limits.clone().all(|limit| limit > 0);
+        if is_limited { limits.fold(0, u64::saturating_add) } else { 0 }
+    }
+
+    /// Whether earlier calls have left more memory in it than this call may use.
+    pub(super) fn is_too_large_for(&self, call: &Call) -> bool {
+        let limit_bytes = memory_limit_bytes(&call.launch);
+        let is_larger = |bytes: u64| bytes > limit_bytes;
+        limit_bytes > 0 && self.has_served && self.private_bytes().is_some_and(is_larger)
     }
 }
