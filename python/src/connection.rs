@@ -227,9 +227,10 @@ impl Core {
         py: Python<'py>,
         job: u64,
         local: u64,
-        (attempt, node): (u64, u32),
+        place: (u64, u32),
         seconds: f64,
     ) -> PyResult<Bound<'py, PyByteArray>> {
+        let (attempt, node) = place;
         let object =
             ObjectId { task: TaskId::new(job, local), attempt: Attempt(attempt), output: 0 };
         let within = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);

@@ -217,6 +217,20 @@ class Calls(unittest.TestCase):
             alone.submit(lambda: os.kill(os.getpid(), 9)).result(WAIT)
         self.assertEqual(len(alone.submit(lambda: bytes(1 << 20)).result(WAIT)), 1 << 20)
 
+    def test_calls_run_in_the_directory_of_the_program(self):
+        here = os.getcwd()
+        self.assertEqual(self.client.submit(os.getcwd).result(WAIT), here)
+        away = starling.Runtime(cwd="/usr")
+        self.assertEqual(self.client.options(runtime=away).submit(os.getcwd).result(WAIT), "/usr")
+        absent = self.client.options(runtime=starling.Runtime(cwd="/no/such/place"))
+        with self.assertRaisesRegex(starling.CallFailed, "the directory of the calls: .*such/place"):
+            absent.submit(os.getcwd).result(WAIT)
+
+    def test_a_note_is_printed(self):
+        future = self.client.submit(starling.note, "half")
+        future.result(WAIT)
+        self.assertEqual(future.stderr, "half\n")
+
     def test_large_puts(self):
         data = os.urandom(9 << 20)
         self.assertEqual(self.client.submit(len, self.client.put(data)).result(WAIT), 9 << 20)

@@ -283,6 +283,13 @@ async fn describe(
     traced
 }
 
+/// Whether tasks are commands or calls, and not recorded runtimes alone.
+fn has_programs(graph: &Graph) -> bool {
+    use wire::spec::Body;
+    let of = |spec: &wire::Spec| matches!(spec.body, Some(Body::Command(_) | Body::Call(_)));
+    graph.specs().iter().any(of)
+}
+
 /// Writes the record of a run to the file that the user names, or into the run's own directory. A
 /// run has not failed because the latter cannot be written.
 async fn leave_record(
@@ -293,7 +300,11 @@ async fn leave_record(
     report: &RunReport,
     state: &JobState,
 ) -> Result<(), Failure> {
-    let dir = work.delivery.as_ref().and_then(|delivery| delivery.results.run_dir());
+    let own = work.delivery.as_ref().and_then(|delivery| delivery.results.run_dir());
+    // Results in a directory of the user, or none: the record has a directory of its own.
+    let is_without = own.is_none() && work.record.is_none() && has_programs(work.graph);
+    let made = is_without.then(|| Results::fresh(work.graph.name()).ok()).flatten();
+    let dir = own.or_else(|| made.as_ref().and_then(Results::run_dir));
     let (Some(path), is_asked) = (work.record.or(dir), work.record.is_some()) else {
         return Ok(());
     };

@@ -27,6 +27,11 @@ fn path_of(dir: &Path, job: JobId) -> PathBuf {
     dir.join(DIRECTORY).join(format!("job-{:010}.{}", job.0, files::ENDING))
 }
 
+/// The number of nodes without events in a record that is there.
+fn missing_in(path: &Path) -> Option<usize> {
+    files::read(path).ok().map(|record| record.meta.missing.len())
+}
+
 /// True if the record was written after the last end of the job.
 fn is_recorded(path: &Path, state: &JobState) -> bool {
     let written = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
@@ -54,7 +59,9 @@ async fn write_all(context: &Context, client: &Client, dir: &Path) -> Result<(),
     let all_answer = nodes.iter().all(|(_, state)| state.is_ok());
     for state in states.iter().take(RECORDS_KEPT) {
         let path = path_of(dir, JobId(state.job));
-        if is_recorded(&path, state) || state.thinned_text().is_some() {
+        // A record without the events of a node that was away is made again.
+        let known = is_recorded(&path, state).then(|| missing_in(&path)).flatten();
+        if known == Some(0) || state.thinned_text().is_some() {
             continue;
         }
         if state.total > TASKS_MAX {
@@ -69,6 +76,9 @@ async fn write_all(context: &Context, client: &Client, dir: &Path) -> Result<(),
             continue;
         }
         let record = collect::of_job(client, job).await?;
+        if known.is_some_and(|known| known <= record.meta.missing.len()) {
+            continue;
+        }
         let parent = dir.join(DIRECTORY);
         executor::private::own_dir(&parent).map_err(|error| Failure::file(&parent, &error))?;
         verb::files::put_private(&path, &files::bytes(&record)?)?;

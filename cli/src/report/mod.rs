@@ -43,7 +43,8 @@ pub(crate) struct ReportArgs {
     /// A table of all attempts
     #[arg(long)]
     csv: bool,
-    /// Compare with another run: a job of the same cluster, a run record, or its directory
+    /// Compare with another run: a job of the same cluster or of --from, a run record, or its
+    /// directory
     #[arg(long, value_name = "JOB|DIR|FILE")]
     against: Option<String>,
 }
@@ -73,7 +74,8 @@ pub(crate) fn run(context: &Context, args: &ReportArgs) -> Done {
             .hint("use --text, --json or a page with --against"));
     }
     let record = read(context, &args.source)?;
-    let against = args.against.as_deref().map(|it| other(context, it)).transpose()?;
+    let from = args.source.from.as_deref();
+    let against = args.against.as_deref().map(|it| other(context, from, it)).transpose()?;
     let report = Report::of(&record);
     let other = against.as_ref().map(Report::of);
     let comparison = other.as_ref().map(|other| Comparison::of(&report, other));
@@ -133,10 +135,12 @@ pub(crate) fn read(context: &Context, source: &Source) -> Result<Record, Failure
     }
 }
 
-fn other(context: &Context, text: &str) -> Result<Record, Failure> {
+/// The record of another run. The number of a job is one of the same source.
+fn other(context: &Context, from: Option<&Path>, text: &str) -> Result<Record, Failure> {
     let path = Path::new(text);
-    match text.parse::<Selector>() {
-        Ok(job) if !path.exists() => collect::of_cluster(context, &job),
+    match (text.parse::<Selector>(), from) {
+        (Ok(job), Some(from)) if !path.exists() => offline::one(from, &job),
+        (Ok(job), None) if !path.exists() => collect::of_cluster(context, &job),
         _ => files::read(path),
     }
 }

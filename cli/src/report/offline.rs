@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use lens::attempt::SLOT_UNKNOWN;
 use lens::{AttemptRow, Record, Report};
 use proto::wire::{TaskPhase, TaskState};
-use proto::{Attempt, LocalId, Time};
+use proto::{LocalId, Time};
 use serde::Serialize;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure};
@@ -327,7 +327,7 @@ fn attempt_line(record: &Record, attempt: &AttemptRow) -> String {
     format!(
         "attempt {}: started on n{}{slot} at {started}, {} after the submission; it had waited {}, \
          {} of that for inputs{fetched}; it ran {} and was {}",
-        Attempt(u64::from(attempt.number)),
+        attempt.number,
         attempt.node,
         seconds(after),
         seconds(attempt.wait_us),

@@ -14,6 +14,9 @@ use verb::files;
 
 use super::{Source, collect};
 
+/// The bytes that are compressed at once.
+const COMPRESSED_AT_ONCE: usize = 64 << 10;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum TraceFormat {
     /// JSON, which Chrome and Perfetto open
@@ -34,14 +37,19 @@ pub(crate) struct TraceArgs {
     format: TraceFormat,
 }
 
+impl TraceArgs {
+    /// Whether the trace is made of event logs. A record has no more than attempts.
+    fn reads_logs(&self, is_compressed: bool) -> bool {
+        self.source.from.is_none() && self.format == TraceFormat::Chrome && !is_compressed
+    }
+}
+
 /// `starling trace JOB -o FILE`.
 pub(crate) fn run(context: &Context, args: &TraceArgs) -> Done {
     let is_compressed = args.output.extension().is_some_and(|ending| ending == "gz");
     match &args.source.job {
         // With the events beside attempts, and no more memory than a trace needs.
-        Some(job) if args.format == TraceFormat::Chrome && !is_compressed => {
-            from_logs(context, args, job)
-        }
+        Some(job) if args.reads_logs(is_compressed) => from_logs(context, args, job),
         _ => {
             let record = super::read(context, &args.source)?;
             files::put(&args.output, &bytes(&record, args, is_compressed)?)?;
@@ -61,8 +69,11 @@ fn bytes(record: &Record, args: &TraceArgs, is_compressed: bool) -> Result<Vec<u
     };
     if is_compressed {
         let level = flate2::Compression::default();
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), level);
-        write(&mut encoder).map_err(failed)?;
+        let encoder = flate2::write::GzEncoder::new(Vec::new(), level);
+        // A trace is written in small pieces.
+        let mut buffered = std::io::BufWriter::with_capacity(COMPRESSED_AT_ONCE, encoder);
+        write(&mut buffered).map_err(failed)?;
+        let encoder = buffered.into_inner().map_err(|error| failed(error.into_error()))?;
         return encoder.finish().map_err(failed);
     }
     let mut bytes = Vec::new();
@@ -83,4 +94,27 @@ fn from_logs(context: &Context, args: &TraceArgs, job: &crate::common::selector:
         logs.write_trace(file, Some(Time(state.submitted_ns)), name)?;
         Ok(Exit::Ok)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        trace: TraceArgs,
+    }
+
+    #[test]
+    fn a_record_is_not_left_for_a_cluster() {
+        let reads_logs = |words: &[&str]| {
+            let words = [&["trace", "-o", "t.json"], words].concat();
+            Line::parse_from(words).trace.reads_logs(false)
+        };
+        assert!(reads_logs(&["1"]));
+        assert!(!reads_logs(&["1", "--from", "runs"]));
+        assert!(!reads_logs(&["1", "--format", "perfetto"]));
+    }
 }

@@ -90,6 +90,21 @@ fn group(mut failed: HashMap<LocalId, TaskRow>, kept: &[TaskFailure]) -> Vec<Ali
 }
 
 impl Alike {
+    /// One line: the first failure, and how many are like it.
+    pub(crate) fn line(&self) -> String {
+        let first = match &self.first {
+            Some(first) => jobs::failure_line(first),
+            None => {
+                let (name, code) = (&self.name, self.key.exit_code);
+                format!("task '{name}' failed: exit code {code}")
+            }
+        };
+        match self.group.tasks {
+            0 | 1 => first,
+            tasks => format!("{first}; {} alike", count(tasks)),
+        }
+    }
+
     /// The lines about these failures.
     pub(crate) fn lines(&self) -> Vec<String> {
         let Some(first) = &self.first else {

@@ -16,6 +16,7 @@ use verb::terminal_text::shown;
 use verb::units;
 
 use crate::common::summary;
+use crate::views::alike;
 use crate::views::jobs;
 use crate::views::reports;
 
@@ -165,8 +166,8 @@ pub(crate) async fn info(
         let value = variable.value.as_deref().unwrap_or("no value");
         add("variable", &format!("{} = {} ({})", variable.name, shown(value), variable.rule));
     }
-    for failure in &jobs::counts(&state).failures {
-        add("failure", &shown(&jobs::failure_line(failure)));
+    for alike in &alike::groups(client, &state).await {
+        add("failure", &shown(&alike.line()));
     }
     context.output.text(&text)
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly")]
 
+mod call_memory;
 mod calls;
 mod commands;
 mod common;

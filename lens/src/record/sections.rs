@@ -79,7 +79,7 @@ fn section(file: &mut Vec<u8>, tag: u8, raw: &[u8], sums: &mut Vec<u8>) -> Resul
     if raw.len() > RECORD_SECTION_BYTES_MAX {
         return Err(RecordError::TooLarge("a section"));
     }
-    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
+    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
     // Writing to memory does not fail.
     encoder.write_all(raw).map_err(|_| RecordError::TooLarge("a section"))?;
     let stored = encoder.finish().map_err(|_| RecordError::TooLarge("a section"))?;

@@ -120,7 +120,9 @@ fn missing_nodes_are_named_and_their_slots_are_unknown() {
     let why = "no answer".to_owned();
     record.meta.missing = vec![Missing { node: 7, why }];
     let report = Report::of(&record);
-    assert!(report.to_text().contains("missing      n7: no answer"), "{}", report.to_text());
+    let text = report.to_text();
+    assert!(text.contains("missing      n7: no answer"), "{text}");
+    assert!(text.contains("utilization  at least "), "{text}");
     assert!((report.causes.seconds.unknown - 0.2).abs() < 1e-9);
     assert_eq!(report.slots, 4);
 }

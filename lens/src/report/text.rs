@@ -42,8 +42,10 @@ pub(super) fn lines(report: &Report<'_>) -> Vec<(&'static str, String)> {
     for (number, word) in others.into_iter().filter(|(number, _)| *number > 0) {
         ended += &format!(", {} {word}", count(number));
     }
+    // Without the events of a node its work is not counted.
+    let least = if report.missing.is_empty() { "" } else { "at least " };
     let data = format!(
-        "{} moved between nodes, {} read locally",
+        "{least}{} moved between nodes, {} read locally",
         bytes(report.bytes_moved),
         bytes(report.bytes_read_local)
     );
@@ -53,17 +55,20 @@ pub(super) fn lines(report: &Report<'_>) -> Vec<(&'static str, String)> {
         count(report.slots),
         shown(report.policy)
     );
-    let busy = format!("{} of all slot time was busy", percent(report.utilization));
+    let busy = format!("{least}{} of all slot time was busy", percent(report.utilization));
     let mut lines = vec![
         ("job", format!("{} {}", shown(report.job), shown(report.name))),
         ("state", shown(report.state)),
         ("tasks", ended),
-        ("attempts", count(report.attempts)),
+        ("attempts", format!("{least}{}", count(report.attempts))),
         ("cluster", cluster),
         ("makespan", makespan(report)),
         ("utilization", busy),
         ("data", data),
-        ("moves", format!("{} stolen, {} pushed", count(report.steals), count(report.pushes))),
+        (
+            "moves",
+            format!("{least}{} stolen, {} pushed", count(report.steals), count(report.pushes)),
+        ),
     ];
     lines.extend(report.eta.map(|eta| ("ends", end(eta))));
     for missing in report.missing {
