@@ -29,6 +29,41 @@ pub(crate) struct ManArgs {
 /// The width at which help is wrapped where no terminal sets it.
 const WIDTH: usize = 100;
 
+/// The exit codes in every page.
+const EXITS: [(Exit, &str); 7] = [
+    (Exit::Ok, "The verb has done its work. After a run or a wait: all tasks are done."),
+    (Exit::Failed, "Not all tasks of a run or a wait are done, or a check has found something."),
+    (Exit::Usage, "The command line or a setting is wrong."),
+    (Exit::Lost, "The cluster, a node or data is lost or cannot be reached."),
+    (Exit::Refused, "The input is refused, or a file cannot be used."),
+    (Exit::TimedOut, "The time limit of the verb is over."),
+    (Exit::Interrupted, "A signal has ended the verb."),
+];
+
+/// The variables in every page.
+const VARIABLES: [(&str, &str); 8] = [
+    ("STARLING_DIR", "The instance's directory, if --dir is not given."),
+    (
+        "STARLING_SLOTS, STARLING_POLICY, ...",
+        "A setting, in capitals. Flags take precedence over it, and it does over files. 'starling \
+         config show' lists the settings.",
+    ),
+    ("STARLING_CONFIG", "With the value none, no file of settings is read."),
+    ("STARLING_TOKEN", "The token of 'starling node --join', if --token is not given."),
+    (
+        "STARLING_ENDS_AT",
+        "The end of the batch job of a node, in seconds since 1970. Without it, the variables of \
+         Slurm, OAR and PBS give it.",
+    ),
+    ("XDG_CONFIG_HOME, HOME", "The user's file of settings is below one of them."),
+    (
+        "XDG_RUNTIME_DIR, TMPDIR",
+        "The instance's directory is below one of them, if it is not given. Temporary files are \
+         below TMPDIR.",
+    ),
+    ("NO_COLOR", "If it has a value, text has no colours."),
+];
+
 pub(crate) fn completion(context: &Context, args: &CompletionArgs, mut command: Command) -> Done {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "starling", &mut script);
@@ -60,7 +95,20 @@ fn page(command: &Command, name: &str) -> Vec<u8> {
     let mut page = Vec::new();
     let page_of = clap_mangen::Man::new(command.clone()).title(name.to_uppercase());
     page_of.render(&mut page).expect("memory takes every write");
+    let exits = EXITS.iter().map(|(exit, text)| ((*exit as u8).to_string(), *text));
+    let own = (name == "starling-rsh").then(|| ("N".to_owned(), "The exit code of the command."));
+    page.extend(section("EXIT STATUS", exits.chain(own)).into_bytes());
+    let variables = VARIABLES.iter().map(|(name, text)| ((*name).to_owned(), *text));
+    page.extend(section("ENVIRONMENT", variables).into_bytes());
     page
+}
+
+/// A section of a page, with a paragraph for each name. No text begins with a control letter.
+fn section<'t>(heading: &str, rows: impl Iterator<Item = (String, &'t str)>) -> String {
+    let plain = |text: &str| text.replace('-', "\\-");
+    rows.fold(format!(".SH \"{heading}\"\n"), |page, (name, text)| {
+        format!("{page}.TP\n\\fB{}\\fR\n{}\n", plain(&name), plain(text))
+    })
 }
 
 /// Writes `starling-job-wait.1` and the like, one file for each verb that `help` lists.
@@ -96,5 +144,25 @@ fn chapter(page: &mut String, command: &mut Command, name: &str) {
         }
         let name = format!("{name} {}", verb.get_name());
         chapter(page, verb, &name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::args::Cli;
+
+    #[test]
+    fn every_page_has_the_exit_codes_and_the_variables() {
+        let text = String::from_utf8(page(&Cli::command(), "starling")).unwrap();
+        for part in [
+            ".SH \"EXIT STATUS\"\n.TP\n\\fB0\\fR\nThe verb has done its work.",
+            "\n.TP\n\\fB130\\fR\nA signal has ended the verb.\n.SH \"ENVIRONMENT\"\n",
+            "\n.TP\n\\fBSTARLING_DIR\\fR\nThe instance's directory, if \\-\\-dir is not given.\n",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
     }
 }

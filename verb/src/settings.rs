@@ -129,7 +129,12 @@ impl Settings {
         flag: Option<T>,
         key: &str,
     ) -> Result<T, Failure> {
-        Ok(self.pick_optional(flag, key)?.expect("has a built-in value"))
+        if let Some(value) = self.pick_optional(flag, key)? {
+            return Ok(value);
+        }
+        let (text, origin) = self.get(key).expect("has a built-in value");
+        Err(Failure::usage(format!("{origin}: {key}: '{text}' is no value of it"))
+            .hint(format!("'starling config get {key}' shows the value without it")))
     }
 
     /// As [`Self::pick`]; the words `auto` and `none` mean that nothing is set.

@@ -191,7 +191,7 @@ mod tests {
         let script = node_script(&more, &place);
         let order =
             ["trap : TERM", "module load x", "numactl -i all '/opt/", "rm -r", "exit $code"];
-        let places: Vec<_> = order.iter().map(|text| script.find(text).expect(text)).collect();
+        let places: Vec<_> = order.iter().map(|text| script.rfind(text).expect(text)).collect();
         assert!(places.is_sorted(), "{script}");
     }
 

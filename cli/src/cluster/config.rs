@@ -26,6 +26,7 @@ pub(crate) enum ConfigVerb {
         /// The setting, as 'starling config show' lists it
         key: String,
         /// The value, as the flag of this name takes it
+        #[arg(allow_negative_numbers = true)]
         value: String,
         /// Into ./starling.toml
         #[arg(long)]

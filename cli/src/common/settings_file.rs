@@ -1,16 +1,18 @@
 //! Changes a file of settings: one line, and all others stay as they are.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use clap::ValueEnum;
 use proto::limits;
 use resources::{Name, parse_coupling, parse_no_pool, parse_pool, parse_preferences};
 use verb::errors::{Failure, meant, numbers_plain};
 use verb::files;
-use verb::flags::tuning::{Law, Neighbours, OrderName, PolicyName};
+use verb::flags::tuning::{Law, Neighbours, OrderName, PolicyName, TuningArgs};
 use verb::flags::{DataKind, PlacementName, SubmitTo};
 use verb::history::History;
-use verb::settings::{self, KEYS};
+use verb::settings::{self, KEYS, Settings};
 use verb::units::{Bandwidth, Factor, Size, Timespan};
 
 /// The user's file, or that of this directory.
@@ -40,10 +42,9 @@ fn parses<T: FromStr<Err: std::fmt::Display>>(value: &str) -> Result<(), String>
 
 /// A number as the flags take it.
 fn is_within(value: &str, least: u32, most: u32) -> Result<(), String> {
-    parses::<u32>(value)?;
     match value.parse::<u32>().is_ok_and(|number| (least..=most).contains(&number)) {
         true => Ok(()),
-        false => Err(format!("'{value}' is not in {least}..={most}")),
+        false => Err(format!("'{value}' is not a whole number from {least} to {most}")),
     }
 }
 
@@ -53,7 +54,55 @@ fn each(
     between: char,
     check: impl Fn(&str) -> Result<(), String>,
 ) -> Result<(), String> {
-    value.split(between).map(str::trim).filter(|part| !part.is_empty()).try_for_each(check)
+    value.split(between).map(str::trim).try_for_each(|part| match part {
+        "" => Err(format!("'{value}' has an empty part")),
+        part => check(part),
+    })
+}
+
+/// The words that a setting takes; `None`: it takes others, too.
+fn words(key: &str) -> Option<Vec<String>> {
+    fn of<T: ValueEnum>() -> Option<Vec<String>> {
+        let values = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        Some(values.map(|value| value.get_name().to_owned()).collect())
+    }
+    match key {
+        "policy" => of::<PolicyName>(),
+        "order" => of::<OrderName>(),
+        "data" => of::<DataKind>(),
+        "placement" => of::<PlacementName>(),
+        "slurm" => Some(["keep", "hide"].map(str::to_owned).to_vec()),
+        _ => None,
+    }
+}
+
+/// Refuses a word that an enumerated setting does not take.
+fn check_word(key: &str, built_in: &str, value: &str) -> Result<(), Failure> {
+    let Some(words) = words(key) else { return Ok(()) };
+    let mut known: Vec<&str> = words.iter().map(String::as_str).collect();
+    if !known.contains(&built_in) {
+        known.insert(0, built_in);
+    }
+    if known.contains(&value) {
+        return Ok(());
+    }
+    let hint = meant(value, &known, "known values");
+    Err(Failure::usage(format!("{key}: unknown value '{value}'")).hint(hint))
+}
+
+/// Refuses a value that the flags of scheduling refuse. Other settings are as built in.
+fn check_tuning(key: &str, value: &str) -> Result<(), String> {
+    // The wait of a thief and its bound are checked together: neither is judged by a built-in one.
+    let keys = match key {
+        "steal_interval" | "steal_bound" => vec!["steal_interval", "steal_bound"],
+        // Every bound that parses is possible.
+        "history" => return Ok(()),
+        key => vec![key],
+    };
+    let values: BTreeMap<String, String> =
+        keys.into_iter().map(|key| (key.to_owned(), value.to_owned())).collect();
+    let settings = Settings::none().over_built_in("config".to_owned(), values);
+    TuningArgs::default().resolve(&settings).map(drop).map_err(|failure| failure.message)
 }
 
 /// Refuses a value that the verbs would refuse.
@@ -62,7 +111,19 @@ pub(crate) fn check_value(key: &str, value: &str) -> Result<(), Failure> {
     if matches!(built_in, "auto" | "none") && matches!(value, "auto" | "none") {
         return Ok(());
     }
-    let checked = match key {
+    check_word(key, built_in, value)?;
+    let checked = check_text(key, value).and_then(|()| check_tuning(key, value));
+    checked.map_err(|error| {
+        let text = format!("'{value}'");
+        let error = if error.contains(&text) { error } else { format!("{text}: {error}") };
+        Failure::usage(format!("{key}: {error}"))
+            .hint(format!("'starling config get {key}' shows the present value"))
+    })
+}
+
+/// Refuses a value that does not parse.
+fn check_text(key: &str, value: &str) -> Result<(), String> {
+    match key {
         "nodes" => is_within(value, 1, limits::NODES_MAX),
         "slots" => is_within(value, 0, limits::SLOTS_MAX),
         "replicas" => is_within(value, 1, limits::COPIES_MAX),
@@ -86,25 +147,11 @@ pub(crate) fn check_value(key: &str, value: &str) -> Result<(), Failure> {
         "steal_interval" | "steal_bound" | "wait_max" | "timeout" | "scrub_every" => {
             parses::<Timespan>(value)
         }
-        "policy" => parses::<PolicyName>(value),
-        "order" => parses::<OrderName>(value),
-        "data" => parses::<DataKind>(value),
-        "placement" => parses::<PlacementName>(value),
         "submit" => parses::<SubmitTo>(value),
-        "slurm" => match value {
-            "keep" | "hide" => Ok(()),
-            _ => Err("it is 'keep' or 'hide'".to_owned()),
-        },
         "lengths" => parses::<Law>(value),
         "steal_neighbours" => parses::<Neighbours>(value),
         _ => Ok(()),
-    };
-    checked.map_err(|error| {
-        let text = format!("'{value}'");
-        let error = if error.contains(&text) { error } else { format!("{text}: {error}") };
-        Failure::usage(format!("{key}: {error}"))
-            .hint(format!("'starling config get {key}' shows the present value"))
-    })
+    }
 }
 
 /// Sets a key in a file, or removes it. The file must be well-formed before and after.
@@ -216,9 +263,27 @@ mod tests {
             ("policy", "best"),
             ("history", "5"),
             ("timeout", "soon"),
+            ("label", ",,,"),
+            ("label", ""),
+            ("resource", "licences=2;;"),
+            ("wait_max", "0s"),
+            ("steal_share", "2"),
+            ("steal_bound", "0s"),
         ] {
             assert!(check_value(key, value).unwrap_err().message.starts_with(key), "{key}");
         }
+        check_value("history", "none").unwrap();
+        // The other one of the pair may be set, too.
+        check_value("steal_interval", "2s").unwrap();
+        check_value("steal_bound", "1us").unwrap();
+        let message = check_value("slots", "-1").unwrap_err().message;
+        assert_eq!(message, "slots: '-1' is not a whole number from 0 to 65536");
+        let failure = check_value("order", "urgent").unwrap_err();
+        assert_eq!(failure.message, "order: unknown value 'urgent'");
+        let hint = "'urgency' is meant? known values: auto, bytes, urgency, critical";
+        assert_eq!(failure.hint.as_deref(), Some(hint));
+        let hint = check_value("policy", "bset").unwrap_err().hint.unwrap();
+        assert!(hint.starts_with("known values: mlb, mdl, ") && hint.contains("eft"), "{hint}");
         let failure = check_key("nods").unwrap_err();
         assert!(failure.hint.unwrap().starts_with("'nodes' is meant? known settings"));
     }

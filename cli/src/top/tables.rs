@@ -142,7 +142,7 @@ impl Tables<'_> {
             let ended = job.done + job.failed + job.cancelled + job.skipped;
             vec![
                 job.job.clone(),
-                job.state.to_owned(),
+                job.word().to_owned(),
                 bar(ended, job.total, 10),
                 units::count(job.total),
                 units::count(job.done),
@@ -178,7 +178,7 @@ impl Tables<'_> {
         let of = self.job.map_or_else(String::new, |job| format!(" of job {}", job.0));
         Table {
             title: format!("kinds{of}"),
-            header: vec!["kind", "done", "tasks", "waiting", "ready", "running", "done", "failed"],
+            header: vec!["kind", "share", "tasks", "waiting", "ready", "running", "done", "failed"],
             rows: self.kinds.iter().map(row).collect(),
             empty: "no job is selected, or its tasks are not known",
         }

@@ -241,6 +241,11 @@ impl JobRow {
         }
     }
 
+    /// The state for people: a job of which no task has started waits.
+    pub(crate) fn word(&self) -> &'static str {
+        if self.waiting { "waiting" } else { self.state }
+    }
+
     pub(crate) const HEADER: [&'static str; 8] =
         ["job", "name", "state", "tasks", "done", "failed", "skipped", "time"];
 
@@ -249,7 +254,7 @@ impl JobRow {
         vec![
             self.job.clone(),
             self.name.clone(),
-            if self.waiting { "waiting" } else { self.state }.to_owned(),
+            self.word().to_owned(),
             units::count(self.total),
             units::count(self.done),
             units::count(self.failed),
@@ -475,6 +480,17 @@ mod tests {
         assert_eq!((state_word(&state), exit_of(&state)), ("failed", Exit::Failed));
         state.set_phase(JobPhase::JobCancelled);
         assert_eq!((state_word(&state), exit_of(&state)), ("cancelled", Exit::Failed));
+    }
+
+    #[test]
+    fn a_job_that_is_held_back_waits_in_every_list() {
+        let mut state = JobState { job: 2, ..JobState::default() };
+        state.set_phase(JobPhase::Running);
+        assert_eq!(JobRow::new(&state).word(), "running");
+        state.after = vec![proto::wire::AfterJob { job: 1, ..Default::default() }];
+        let row = JobRow::new(&state);
+        assert_eq!((row.word(), row.state), ("waiting", "running"));
+        assert_eq!(row.cells(0.0)[2], "waiting");
     }
 
     #[test]

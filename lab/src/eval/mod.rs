@@ -45,8 +45,6 @@ use self::section::{Section, Verdict};
 
 /// The time limit of a single run.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Recorded workflows, if the project's data are beside it.
-const RECORDED: &str = "../shared/data/wfinstances";
 
 #[derive(Args, Debug)]
 pub struct EvalArgs {
@@ -79,7 +77,7 @@ struct PaperArgs {
     /// The first seed
     #[arg(long, value_name = "K", default_value_t = 1)]
     seed: u64,
-    /// A folder of recorded workflows (WfFormat) [default: ../shared/data/wfinstances]
+    /// A folder of recorded workflows (WfFormat) [default: none, and they are left out]
     #[arg(long, value_name = "DIR")]
     workflows: Option<PathBuf>,
     /// Use existing reports of single runs in the output
@@ -124,6 +122,9 @@ pub fn run(context: &Context, args: &EvalArgs) -> Done {
 
 fn run_paper(context: &Context, args: &PaperArgs) -> Done {
     let evaluation = Evaluation::new(args)?;
+    if let Some(text) = evaluation.left_out(args.workflows.as_deref()) {
+        context.output.note(&format!("note: {text}"));
+    }
     let began = Instant::now();
     let plan = launch::Plan {
         dir: args.output.clone(),
@@ -168,13 +169,27 @@ impl Evaluation {
                 .hint(format!("known are {}", known.join(", "))));
         }
         let scale = if args.quick { Scale::quick(args.seed) } else { Scale::full(args.seed) };
-        let folder = args.workflows.clone().unwrap_or_else(|| PathBuf::from(RECORDED));
-        if args.workflows.is_some() && !folder.is_dir() {
+        if let Some(folder) = args.workflows.as_ref().filter(|folder| !folder.is_dir()) {
             return Err(Failure::refused(format!("{}: no such folder", folder.display()))
                 .hint("--workflows takes a folder with WfFormat files"));
         }
-        let recorded = field::recorded(&folder, scale.recorded_max);
+        let folder = args.workflows.as_deref();
+        let recorded =
+            folder.map_or_else(Vec::new, |folder| field::recorded(folder, scale.recorded_max));
         Ok(Self { scale, only: args.only.clone(), skip_real: args.skip_real, recorded })
+    }
+
+    /// Why wanted recorded workflows are left out, if they are.
+    fn left_out(&self, folder: Option<&Path>) -> Option<String> {
+        let is_wanted = self.wants(RECORDED_ID) || self.wants(RANKING_ID);
+        if !is_wanted || !self.recorded.is_empty() {
+            return None;
+        }
+        let reason = match folder {
+            Some(folder) => format!("{} has none", folder.display()),
+            None => "no folder is given with --workflows".to_owned(),
+        };
+        Some(format!("without recorded workflows: {reason}"))
     }
 
     fn wants(&self, id: &str) -> bool {
@@ -352,6 +367,9 @@ fn command(args: &PaperArgs) -> String {
     }
     if args.seed != 1 {
         words.push(format!("--seed {}", args.seed));
+    }
+    if let Some(folder) = &args.workflows {
+        words.push(format!("--workflows {}", folder.display()));
     }
     words.join(" ")
 }

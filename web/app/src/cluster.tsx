@@ -7,7 +7,7 @@ import { nodeOffers } from "./changes";
 import { Recent } from "./chart";
 import { bytes, clock, count, moment, number, percent, plain, seconds } from "./format";
 import { Bar, type Column, Empty, Failed, Figures, State, Table, Warning, now, useAnswer } from "./parts";
-import { samples, sum, upNodes } from "./state";
+import { jobWord, samples, sum, upNodes } from "./state";
 import type { Change, Figures as NodeFigures, Job, Node, Overview, Store } from "./types";
 
 const jobLink = (job: Job): JSX.Element => (
@@ -23,7 +23,7 @@ const took = (job: Job): number => (job.ended_s ?? now.value / 1000) - job.submi
 
 const jobColumns: Column<Job>[] = [
   { name: "job", cell: jobLink, key: (job) => Number(job.job) || job.job },
-  { name: "state", cell: (job) => <State word={job.state} more={job.stall ? ", no progress" : ""} />, key: (job) => job.state },
+  { name: "state", cell: (job) => <State word={jobWord(job)} more={job.stall ? ", no progress" : ""} />, key: jobWord },
   { name: "progress", cell: (job) => <Bar parts={parts(job)} total={job.total} /> },
   { name: "tasks", cell: (job) => count(job.total), key: (job) => job.total, isNumber: true },
   { name: "done", cell: (job) => count(job.done), key: (job) => job.done, isNumber: true },
@@ -85,7 +85,7 @@ export const OverviewPage = ({ seen }: { seen: Overview }): JSX.Element => {
 
 export const JobsPage = ({ seen }: { seen: Overview }): JSX.Element => {
   const filter = useSignal("");
-  const has = (job: Job): boolean => `${job.job} ${job.name} ${job.state}`.toLowerCase().includes(filter.value.toLowerCase());
+  const has = (job: Job): boolean => `${job.job} ${job.name} ${jobWord(job)}`.toLowerCase().includes(filter.value.toLowerCase());
   return (
     <>
       <h1>{seen.source === "records" ? "Runs" : "Jobs"}</h1>

@@ -9,7 +9,7 @@ import { Causes } from "./chart";
 import { bytes, count, moment, percent, plain, seconds } from "./format";
 import { Bar, Empty, Failed, Figures, State, Table, Warning, useAnswer, useLooks } from "./parts";
 import { type Attempts, readRecord } from "./record";
-import { Problem, ask, overview } from "./state";
+import { Problem, ask, jobWord, overview } from "./state";
 import { Timeline, WORDS } from "./timeline";
 import type { Failure, Output, Progress, Report, TaskLine, TaskLines, TaskPage, Used } from "./types";
 
@@ -28,7 +28,7 @@ export const JobPage = ({ job, tab }: { job: string; tab: string }): JSX.Element
   const isLive = !line || !isEnded(line.state);
   const { value: report, problem } = useAnswer<Report>(`${api(job)}/report`, LIVE_MS, isLive);
   // The last answer may be of the moment before the end.
-  const state = line?.state ?? report?.state ?? "";
+  const state = line ? jobWord(line) : report?.state ?? "";
   return (
     <>
       <h1>{overview.value?.source === "records" ? "Run" : "Job"} {plain(job)} {plain(line?.name ?? report?.name ?? "")} {state && <State word={state} />}</h1>

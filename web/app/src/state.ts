@@ -1,7 +1,7 @@
 // The token, the questions to the server, and all that the pages share.
 
 import { computed, signal } from "@preact/signals";
-import type { Node, Overview } from "./types";
+import type { Job, Node, Overview } from "./types";
 
 /** A question that was not answered. */
 export class Problem extends Error {
@@ -68,6 +68,9 @@ export const isPaused = signal(false);
 export const route = signal("/");
 export const answeredAt = signal(0);
 export const needsToken = computed(() => token.value === "" || problem.value?.status === 401);
+
+/** The state of a job in a word, as `job list` has it. */
+export const jobWord = (job: Job): string => (job.waiting ? "waiting" : job.state);
 
 export const upNodes = (seen: Overview): Node[] => seen.nodes.filter((node) => node.state === "up");
 

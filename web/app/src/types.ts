@@ -5,6 +5,8 @@ export interface Stall { task: string; name: string; why: string; home: number; 
 export interface Job {
   job: string; name: string; state: string; total: number; done: number; failed: number; cancelled: number;
   skipped: number; submitted_s: number; ended_s?: number; stall?: Stall; round?: number;
+  /** None of its tasks has started; present only then. */
+  waiting?: boolean; waits_for?: string[];
 }
 
 export interface Node {

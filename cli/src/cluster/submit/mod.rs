@@ -168,6 +168,9 @@ impl SubmitArgs {
 
 pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     check_added(args)?;
+    if args.function.is_none() {
+        check_lists(&args.command)?;
+    }
     let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
     let bandwidth: Bandwidth = context.settings.pick(None, "bandwidth")?;
     let mut options = submission::submit_options(context, &args.place, &args.load, bandwidth)?;
@@ -246,6 +249,25 @@ fn check_added(args: &SubmitArgs) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses the lists of `starling run`, unless a program of the command reads them.
+fn check_lists(command: &[String]) -> Result<(), Failure> {
+    let is_list = |word: &String| [":::", ":::+", "::::", "::::+"].contains(&word.as_str());
+    let Some(at) = command.iter().position(is_list) else { return Ok(()) };
+    let reads_lists = |word: &String| {
+        let name = Path::new(word).file_name();
+        name.is_some_and(|name| name == "parallel" || name == "starling")
+    };
+    if command[..at].iter().any(reads_lists) {
+        return Ok(());
+    }
+    let list = &command[at];
+    Err(Failure::usage(format!("'{list}' begins a list, and only 'starling run' takes lists"))
+        .hint(
+            "write: starling run -- COMMAND {} ::: a b c; or submit a task for each line of a \
+               file: starling submit --each-line FILE -- COMMAND",
+        ))
 }
 
 /// `submit --open`.
@@ -406,6 +428,19 @@ mod tests {
             assert_eq!(read(Some(wrong), None), None, "{wrong}");
         }
         assert_eq!(read(Some("1-9%2"), Some(3)), None);
+    }
+
+    #[test]
+    fn lists_are_for_run_and_for_programs_that_read_them() {
+        let is_taken = |words: &[&str]| {
+            check_lists(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).is_ok()
+        };
+        assert!(!is_taken(&["echo", "{}", ":::", "a", "b"]));
+        assert!(!is_taken(&["wc", "::::", "list"]));
+        assert!(is_taken(&["sh", "-c", "echo {} ::: a b"]));
+        assert!(is_taken(&["nice", "/usr/bin/parallel", "echo", ":::", "a"]));
+        assert!(is_taken(&["starling", "run", "--", "echo", "{}", ":::", "a"]));
+        assert!(is_taken(&["echo", ":::a", "{}"]) && is_taken(&[]));
     }
 
     #[test]

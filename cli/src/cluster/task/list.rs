@@ -1,6 +1,7 @@
 //! `starling task list`: the tasks of a job, selected and in an order.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -20,6 +21,8 @@ use crate::views::task_rows::TaskRow;
 
 /// Rows on a terminal, unless another number is given.
 const TERMINAL_ROWS: usize = 50;
+/// The kinds that a note names; the others are counted.
+const KINDS_NAMED_MAX: usize = 20;
 
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
@@ -169,6 +172,9 @@ fn print(
     mut found: Vec<TaskState>,
     removed: Option<String>,
 ) -> Done {
+    if let Some(text) = unknown_kinds(&args.kind, &found) {
+        context.output.note(&format!("note: {text}"));
+    }
     select(args, &mut found);
     found.sort_unstable_by(|a, b| args.sort.compare(a, b));
     if args.reverse {
@@ -210,6 +216,28 @@ fn select(args: &ListArgs, found: &mut Vec<TaskState>) {
     }
 }
 
+/// The asked kinds that no task has, and the present ones.
+fn unknown_kinds(asked: &[String], found: &[TaskState]) -> Option<String> {
+    if asked.is_empty() || found.is_empty() {
+        return None;
+    }
+    let kinds: BTreeSet<String> = found.iter().map(|task| kind_of_name(&task.name)).collect();
+    let unknown: Vec<String> = asked
+        .iter()
+        .filter(|&kind| !kinds.contains(kind))
+        .map(|kind| format!("'{kind}'"))
+        .collect();
+    if unknown.is_empty() {
+        return None;
+    }
+    let shown: Vec<&str> = kinds.iter().take(KINDS_NAMED_MAX).map(String::as_str).collect();
+    let more = match kinds.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {} more", count(more as u64)),
+    };
+    Some(format!("no task of kind {}; kinds are: {}{more}", unknown.join(", "), shown.join(", ")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,6 +258,20 @@ mod tests {
         let mut names = ["b-10", "b-9", "a", "b-009x", "b", "b-9-2", "b-9-11", ""];
         names.sort_by(|a, b| natural(a, b));
         assert_eq!(names, ["", "a", "b", "b-9", "b-9-2", "b-9-11", "b-009x", "b-10"]);
+    }
+
+    #[test]
+    fn an_unknown_kind_is_named_with_the_known_ones() {
+        let tasks = ["use-1", "use-2", "make-1"]
+            .map(|name| TaskState { name: name.to_owned(), ..TaskState::default() });
+        let text = |kinds: &[&str]| {
+            let kinds: Vec<String> = kinds.iter().map(|kind| (*kind).to_owned()).collect();
+            unknown_kinds(&kinds, &tasks)
+        };
+        assert_eq!(text(&["use", "make"]), None);
+        assert_eq!(text(&[]), None);
+        let expected = "no task of kind 'usee'; kinds are: make, use";
+        assert_eq!(text(&["usee", "use"]).as_deref(), Some(expected));
     }
 
     #[test]
