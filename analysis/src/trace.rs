@@ -202,8 +202,10 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
         self.of_node(node, time, "node started", args)
     }
 
-    /// An instant of a whole node.
+    /// An instant of a whole node. One from before the submission is at its time: a viewer would
+    /// show the days of an old cluster.
     fn of_node(&mut self, node: NodeId, time: Time, what: &str, args: Value) -> io::Result<()> {
+        let time = self.origin.map_or(time, |origin| time.max(origin));
         self.write(json!({
             "ph": "i", "s": "p", "name": what, "cat": "node", "pid": node.0, "tid": 0,
             "ts": self.micros(time), "args": args,
@@ -474,6 +476,17 @@ mod tests {
         let events = trace["traceEvents"].as_array().unwrap();
         let count = |name: &str| events.iter().filter(|event| event["name"] == name).count();
         assert_eq!((count("process_name"), count("node started")), (1, 2));
+    }
+
+    #[test]
+    fn a_start_before_the_submission_is_at_its_time() {
+        let mut writer = TraceWriter::new(Vec::new(), Some(Time(9 * MS)), |_| None).unwrap();
+        let event = Event::NodeStarted { node: NodeId(3), incarnation: 1, slots: 2 };
+        writer.push(&entry(3, 1, event)).unwrap();
+        let trace: Value = serde_json::from_slice(&writer.finish().unwrap()).unwrap();
+        let events = trace["traceEvents"].as_array().unwrap();
+        let start = events.iter().find(|event| event["name"] == "node started").unwrap();
+        assert_eq!(start["ts"], 0.0);
     }
 
     #[test]

@@ -249,10 +249,10 @@ fn settings_are_written_and_checked() {
     config(&["unset", "slots", "--here"]).ok();
     assert_eq!(config(&["get", "slots"]).ok().stdout, "5\n");
     for (words, error) in [
-        (&["set", "slots", "many"][..], "slots: 'many': it is not a whole number"),
+        (&["set", "slots", "many"][..], "slots: 'many' is not a whole number from"),
         (&["set", "slotts", "1"], "'slots' is meant?"),
         (&["get", "slotts"], "unknown setting 'slotts'"),
-        (&["set", "policy", "best"], "policy: 'best'"),
+        (&["set", "policy", "best"], "policy: unknown value 'best'"),
     ] {
         let refused = config(words).expect_code(2);
         assert!(refused.stderr.contains(error), "{words:?}: {}", refused.stderr);
