@@ -235,6 +235,7 @@ class Runtime:
     env: tuple[tuple[str, str], ...]
     memory: int
     environment: Environment | None
+    cwd: str | None
     def __init__(
         self,
         python: _Path | None = None,
@@ -245,6 +246,7 @@ class Runtime:
         env: Mapping[str, object] | None = None,
         memory: str | int = 0,
         environment: Environment | _Path | None = None,
+        cwd: _Path | None = None,
     ) -> None: ...
 
 @type_check_only

@@ -27,6 +27,8 @@ class Core:
     def __init__(self, workers=2, is_inline=True):
         self.kv = {}
         self.objects = {}
+        # The times that reads with a timeout had left.
+        self.within = []
         # Of results that were made again: (attempt, node).
         self.places = {}
         # Lost results; a reader has them made again.
@@ -77,6 +79,10 @@ class Core:
         if (attempt, node) != self.places.get(local, (attempt, node)):
             raise ClusterError("node %d does not answer" % node)
         return bytearray(data)
+
+    def fetch_within(self, job, local, place, seconds):
+        self.within.append(seconds)
+        return self.fetch(job, local, *place)
 
     def lose(self, local):
         self.lost[local] = self.objects.pop(local)

@@ -75,6 +75,15 @@ class Calls(unittest.TestCase):
             with self.assertRaises(ZeroDivisionError):
                 made.submit(divmod, 1, 0).raw(10)
 
+    def test_a_read_has_the_rest_of_the_timeout(self):
+        made = client(is_inline=False)
+        self.addCleanup(made.close)
+        self.assertEqual(made.submit(add, 2).result(), 3)
+        self.assertEqual(made._core.within, [])
+        self.assertEqual(made.submit(add, 2).result(50), 3)
+        (left,) = made._core.within
+        self.assertTrue(0 < left <= 50, left)
+
     def test_every_keyword_is_the_functions(self):
         def keywords(**kwargs):
             return kwargs

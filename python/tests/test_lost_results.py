@@ -32,12 +32,15 @@ class LostResults(unittest.TestCase):
         self.addCleanup(self.client.close)
 
     def kill(self, number):
+        os.kill(self.process_of(number), signal.SIGKILL)
+
+    def process_of(self, number):
         from starling._cluster import find_binary
 
         run = [str(find_binary()), "node", "list", "--json", "--dir", self.cluster.dir]
         listed = subprocess.run(run, capture_output=True, text=True, check=True)
         (pid,) = [it["pid"] for it in json.loads(listed.stdout)["nodes"] if it["id"] == number]
-        os.kill(pid, signal.SIGKILL)
+        return pid
 
     def made(self, client):
         """The futures of results, and a node that has made some of them."""
@@ -48,6 +51,22 @@ class LostResults(unittest.TestCase):
     def check(self, futures):
         for k, future in enumerate(futures):
             self.assertEqual(future.result(WAIT), large(k))
+
+    def test_a_read_ends_with_its_timeout_and_with_a_signal(self):
+        futures, busy = self.made(self.client)
+        stopped = self.process_of(busy)
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            with self.assertRaises(TimeoutError):
+                futures[-1].result(1)
+            # As by Ctrl-C.
+            former = signal.signal(signal.SIGALRM, signal.default_int_handler)
+            self.addCleanup(signal.signal, signal.SIGALRM, former)
+            signal.setitimer(signal.ITIMER_REAL, 1)
+            with self.assertRaises(KeyboardInterrupt):
+                futures[-1].result()
+        finally:
+            os.kill(stopped, signal.SIGCONT)
 
     def test_results_with_copies(self):
         futures, busy = self.made(self.client.options(copies=2))

@@ -55,8 +55,9 @@ class Runtimes(unittest.TestCase):
         found = [runtime for _, runtime in self.core.runtimes]
 
         plain, given, bash, more, whole = found
-        self.assertEqual(plain, ([sys.executable, "{worker}"], [], []))
-        self.assertEqual(given, (["/p", "{worker}"], ["m"], [("A", "1"), ("B", "2")]))
+        here = ("STARLING_WORKER_CWD_IF_THERE", os.getcwd())
+        self.assertEqual(plain, ([sys.executable, "{worker}"], [], [here]))
+        self.assertEqual(given, (["/p", "{worker}"], ["m"], [("A", "1"), ("B", "2"), here]))
         self.assertEqual(bash[0][:2], ["bash", "-c"])
         self.assertIn("\nmodule load gcc\n", bash[0][2])
         self.assertEqual(bash[0][3:], [os.path.expanduser("~/p"), "{worker}"])
