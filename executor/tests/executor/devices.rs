@@ -82,6 +82,9 @@ fn a_worker_serves_calls_with_the_same_gpus() {
 #[test]
 fn an_idle_worker_leaves_its_gpu_to_a_command() {
     let mut bench = bench(|_| {});
+    // By idle time alone this worker would end first.
+    let plain = bench.call(4, "devices", "[]");
+    let (without, _) = devices(&mut bench, plain);
     let call = with_gpus(bench.call(1, "devices", "[]"), 10_000, &["0"]);
     let (idle, _) = devices(&mut bench, call);
     let other = with_gpus(launch(2, spec_of(bench.command(&["true"]))), 10_000, &["1"]);
@@ -90,4 +93,5 @@ fn an_idle_worker_leaves_its_gpu_to_a_command() {
     let same = with_gpus(launch(3, spec_of(bench.command(&["true"]))), 10_000, &["0"]);
     assert!(bench.run(same).is_done());
     wait_until("the idle worker ends", || !is_alive(&idle));
+    assert!(is_alive(&without), "it ended by its idle time");
 }
