@@ -26,7 +26,7 @@ def fetch(client, future, timeout=None):
         raise ClientClosed("the client was closed before the result was read")
     end, until = future._end, None if timeout is None else time.monotonic() + timeout
     try:
-        return _read(client, (client._number, future._local), (end.attempt, end.node), until)
+        return _read(client, (client._number, future._local), (end.attempt, end.node), until, end.size)
     except (ClusterError, ResultLost) as error:
         first = error
     try:
@@ -39,12 +39,15 @@ def fetch(client, future, timeout=None):
         raise (ResultLost if is_lost else ClusterError)(text) from first
 
 
-def _read(client, task, place, until):
-    """The bytes at an attempt and a node; `TimeoutError` after `until`."""
+def _read(client, task, place, until, size):
+    """The bytes at an attempt and a node; `TimeoutError` after `until`.
+
+    The call has ended, so its bytes have the time to come, also with a timeout of 0.
+    """
     within = getattr(client._core, "fetch_within", None)
     if until is None or within is None:
         return client._core.fetch(*task, *place)
-    return within(*task, place, until - time.monotonic())
+    return within(*task, place, max(until - time.monotonic(), 1 + size / 10**7))
 
 
 def _elsewhere(client, future, until):
@@ -75,7 +78,7 @@ def _of_holders(client, future, first, until):
             # It was asked before.
             continue
         try:
-            data = _read(client, (number, local), (attempt, node), until)
+            data = _read(client, (number, local), (attempt, node), until, end.size)
         except (ClusterError, ResultLost):
             continue
         # What the call has printed is there too, if it ran again.

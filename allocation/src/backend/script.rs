@@ -121,7 +121,7 @@ fn init_of(queue: &QueueConfig) -> String {
         fini => format!("{fini}\n"),
     };
     format!(
-        "{{\n{}\n}}\ncode=$?\nif [ $code -ne 0 ]; then\n\
+        "{{ :\n{}\n}}\ncode=$?\nif [ $code -ne 0 ]; then\n\
          echo \"--node-init ended with code $code: the node does not start\" >&2\n\
          {fini}exit $code\nfi\n",
         queue.node_init
@@ -214,6 +214,7 @@ mod tests {
             (stdout.contains("node --join to"), stdout.contains("the end"), code)
         };
         assert_eq!(started("", ""), (true, false, Some(0)));
+        assert_eq!(started("# nothing", ""), (true, false, Some(0)));
         assert_eq!(started("true", "echo the end"), (true, true, Some(0)));
         assert_eq!(started("false; true", ""), (true, false, Some(0)), "the last command counts");
         assert_eq!(started("true\n(exit 7)", ""), (false, false, Some(7)));

@@ -303,7 +303,7 @@ async fn leave_record(
     let own = work.delivery.as_ref().and_then(|delivery| delivery.results.run_dir());
     // Results in a directory of the user, or none: the record has a directory of its own.
     let is_without = own.is_none() && work.record.is_none() && has_programs(work.graph);
-    let made = is_without.then(|| Results::fresh(work.graph.name()).ok()).flatten();
+    let made = is_without.then(|| Results::here(work.graph.name())).flatten();
     let dir = own.or_else(|| made.as_ref().and_then(Results::run_dir));
     let (Some(path), is_asked) = (work.record.or(dir), work.record.is_some()) else {
         return Ok(());

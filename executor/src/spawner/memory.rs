@@ -78,12 +78,15 @@ pub(crate) fn private_bytes(pid: i32) -> Option<u64> {
     Some(private_pages(pid)? * rustix::param::page_size() as u64)
 }
 
-/// Resident pages that are of no file and of no memory shared by name.
+/// Resident pages that are of no file.
 fn private_pages(pid: i32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let mut fields = text.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
-    let (resident, shared) = (fields.next()?.ok()?, fields.next()?.ok()?);
-    Some(resident.saturating_sub(shared))
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let kib = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    };
+    let kib = kib("RssAnon:")? + kib("RssShmem:").unwrap_or(0);
+    Some((kib << 10) / rustix::param::page_size() as u64)
 }
 
 fn processes(read: impl Fn(i32) -> Option<Process>) -> HashMap<i32, Process> {

@@ -298,7 +298,8 @@ impl Pool {
     fn rest_queued(&mut self, now: Instant) -> bool {
         let mut keys = Vec::new();
         for call in &mut self.queue {
-            if !call.is_nested() && call.nested.rests.is_none() {
+            // A call with devices would start without them.
+            if !call.is_nested() && call.nested.rests.is_none() && call.binding.is_none() {
                 call.nested.rests = Some(now);
                 keys.push(call.key);
             }

@@ -183,6 +183,9 @@ impl Pool {
 
     pub(super) fn hand_over(&mut self, id: u64, mut call: Box<Call>) {
         self.leave_queue(&mut call);
+        if let Some(binding) = call.binding.clone() {
+            self.free_devices(&binding, Some(call.runtime), Instant::now());
+        }
         let worker = self.workers.get_mut(&id).expect("found by the caller");
         let Some(function) = self.functions.get(&call.function) else {
             self.unready.push_back(call);
@@ -255,7 +258,7 @@ impl Pool {
         for (kind, count) in wanted {
             let runtime = kind.0;
             if let Some(binding) = &kind.1 {
-                self.free_devices(binding, true, now);
+                self.free_devices(binding, Some(runtime), now);
             }
             let is_it = |it: &Worker| it.runtime == runtime && it.binding == kind.1;
             let starting = self.workers.values().filter(|it| it.stage == Stage::Starting);
@@ -358,12 +361,12 @@ impl Pool {
         }
     }
 
-    /// Ends the idle workers that have one of these devices: they hold memory on it. `for_calls`:
-    /// workers with exactly these resources stay.
-    pub(super) fn free_devices(&mut self, binding: &Binding, for_calls: bool, now: Instant) {
+    /// Ends the idle workers that have one of these devices: they hold memory on it. Those of this
+    /// runtime with exactly these resources stay.
+    pub(super) fn free_devices(&mut self, binding: &Binding, runtime: Option<usize>, now: Instant) {
         let holds = |worker: &Worker| {
             let own = worker.binding.as_deref().filter(|own| own.shares_device(binding));
-            own.is_some_and(|own| !(for_calls && own == binding))
+            own.is_some_and(|own| !(runtime == Some(worker.runtime) && own == binding))
         };
         let idle = self.workers.iter().filter(|(_, worker)| worker.is_idle() && holds(worker));
         for id in idle.map(|(id, _)| *id).collect::<Vec<_>>() {

@@ -114,7 +114,7 @@ fn take_inbox(inner: &std::sync::Arc<Inner>, pool: &mut Pool, now: Instant) {
         pool.go_on(key, now);
     }
     for binding in taken {
-        pool.free_devices(&binding, false, now);
+        pool.free_devices(&binding, None, now);
     }
     for number in kills {
         pool.cancel(number, now);

@@ -113,7 +113,9 @@ impl Pool {
         }
         let most_bytes = worker.memory_limit_bytes();
         if most_bytes > 0 {
-            let tree = self.trees.get(&id);
+            // An earlier figure is that of another call.
+            let is_own = self.trees_at.is_some_and(|at| at >= began.max(worker.since));
+            let tree = self.trees.get(&id).filter(|_| is_own);
             let of_tree = tree.map_or(0, |tree| tree.bytes);
             let used_bytes = worker.private_bytes().unwrap_or(0).max(of_tree);
             if used_bytes > most_bytes {

@@ -16,6 +16,7 @@ def enter_directory():
     except OSError as error:
         if must:
             sys.stderr.write("the directory of the calls: %s\n" % error)
+            sys.stderr.flush()
             os._exit(1)
 
 

@@ -13,6 +13,17 @@ use crate::state::PoolState;
 #[derive(PartialEq, Eq, Debug)]
 pub struct Rested(Claim);
 
+impl Rested {
+    /// Whether it has indices of pools other than cpus.
+    #[must_use]
+    pub fn has_devices(&self, pools: &Pools) -> bool {
+        let is_device = |claim: &PoolClaim| {
+            matches!(claim, PoolClaim::Indices { .. }) && pools.cpus != Some(claim.pool())
+        };
+        self.0.pools().iter().any(is_device)
+    }
+}
+
 impl Pools {
     /// Returns a claim. [`Self::claim_again`] takes it back.
     pub fn rest(&mut self, claim: Claim) -> Rested {

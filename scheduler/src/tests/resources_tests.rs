@@ -584,6 +584,8 @@ fn an_attempt_that_rested_gets_its_own_gpu_again() {
     node.on_rests(first, Attempt(1), false, &mut out);
     assert_eq!(starts(&mut node, &mut out), [] as [u64; 0]);
     assert!(out.goes_on.is_none(), "the other GPU is free, and is not its own");
+    push(&mut node, 3, "", &mut out);
+    assert_eq!(starts(&mut node, &mut out), [3], "it holds no other task back");
     end(&mut node, second, &mut out);
     starts(&mut node, &mut out);
     assert_eq!(out.goes_on.as_deref(), Some(&vec![(first, Attempt(1))]));

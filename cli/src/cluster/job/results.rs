@@ -52,6 +52,11 @@ impl Results {
         Ok(Self { dir: dir.to_owned(), made: Vec::new() })
     }
 
+    /// A new one below the current directory; `None`: nothing can be written there.
+    pub(crate) fn here(name: &str) -> Option<Self> {
+        Self::below(Path::new(""), OffsetDateTime::now_utc(), name).ok()
+    }
+
     /// A new one: in the current directory or, if that is not writable, below `TMPDIR`.
     pub(crate) fn fresh(name: &str) -> Result<Self, Failure> {
         let now = OffsetDateTime::now_utc();

@@ -259,7 +259,8 @@ fn check_lists(command: &[String]) -> Result<(), Failure> {
         let name = Path::new(word).file_name();
         name.is_some_and(|name| name == "parallel" || name == "starling")
     };
-    if command[..at].iter().any(reads_lists) {
+    let is_meant = command[..at].iter().any(|word| word.contains("{}"));
+    if !is_meant || command[..at].iter().any(reads_lists) {
         return Ok(());
     }
     let list = &command[at];
@@ -436,7 +437,8 @@ mod tests {
             check_lists(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).is_ok()
         };
         assert!(!is_taken(&["echo", "{}", ":::", "a", "b"]));
-        assert!(!is_taken(&["wc", "::::", "list"]));
+        assert!(!is_taken(&["wc", "-l", "{}", "::::", "list"]));
+        assert!(is_taken(&["my-parallel", ":::", "a"]), "a program may read them");
         assert!(is_taken(&["sh", "-c", "echo {} ::: a b"]));
         assert!(is_taken(&["nice", "/usr/bin/parallel", "echo", ":::", "a"]));
         assert!(is_taken(&["starling", "run", "--", "echo", "{}", ":::", "a"]));

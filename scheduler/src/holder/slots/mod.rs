@@ -207,6 +207,10 @@ impl Slots {
         let cpus = own.cpus_of(&claim);
         Some(Seat { first: self.take_slots(cpus), claim: Some(Box::new(claim)) })
     }
+    /// Whether the attempt waits for certain devices, and not for any slot.
+    pub(crate) fn waits_for_devices(&self, rested: &Rested) -> bool {
+        self.pools.as_ref().is_some_and(|own| rested.has_devices(&own.pools))
+    }
     /// Takes back the seat of a task that runs on without it.
     pub(crate) fn rest(&mut self, seat: Seat) -> Option<Rested> {
         let Seat { first, claim } = seat;

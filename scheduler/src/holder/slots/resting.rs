@@ -2,7 +2,7 @@
 //!
 //! An attempt that wants to go on takes a seat again before any other task starts here. So it does
 //! not wait for tasks that came later. Its process still uses the devices that it had, so it waits
-//! for the same ones.
+//! for the same ones; other tasks start meanwhile.
 
 use std::collections::VecDeque;
 
@@ -16,9 +16,16 @@ use crate::objects::drain::AttemptKey;
 use crate::output::Out;
 
 impl Holder {
-    /// Whether attempts that rested wait for a seat.
+    /// Whether attempts that rested wait for a seat, so that no other task starts. One that waits
+    /// for its own devices holds no others back: their holder may need the slots.
     pub(crate) fn wants_seats(&self) -> bool {
-        self.returning.is_some()
+        let waiting = self.returning.iter().flat_map(|waiting| waiting.iter());
+        waiting.into_iter().any(|(task, _)| !self.waits_for_devices(*task))
+    }
+
+    fn waits_for_devices(&self, task: TaskId) -> bool {
+        let rested = self.running.get(&task).and_then(|running| running.rested());
+        rested.is_some_and(|rested| self.slots.waits_for_devices(rested))
     }
 
     /// The seat of an attempt that rested; `None`: it is not free yet.
@@ -69,19 +76,22 @@ impl Scheduler {
     /// Gives seats to attempts that want to go on, in their order.
     pub(crate) fn seat_returning(&mut self, out: &mut Out) {
         let Some(waiting) = self.holder.returning.take() else { return };
-        let mut left: VecDeque<AttemptKey> = VecDeque::new();
+        let (mut left, mut blocked): (VecDeque<AttemptKey>, bool) = (VecDeque::new(), false);
         for (task, attempt) in *waiting {
             let running = self.holder.running.get(&task);
             if running.is_none_or(|it| it.attempt != attempt || !it.rests()) {
                 continue; // It has ended.
             }
-            match if left.is_empty() { self.holder.seat_again(task) } else { None } {
+            match if blocked { None } else { self.holder.seat_again(task) } {
                 Some(seat) => {
                     let running = self.holder.running.get_mut(&task).expect("looked at above");
                     running.go_on(seat);
                     out.goes_on.get_or_insert_default().push((task, attempt));
                 }
-                None => left.push_back((task, attempt)),
+                None => {
+                    blocked |= !self.holder.waits_for_devices(task);
+                    left.push_back((task, attempt));
+                }
             }
         }
         if !left.is_empty() {
