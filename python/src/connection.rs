@@ -205,7 +205,9 @@ impl Core {
         self.shared.wait(py, async { kv.remove(key).await.map(drop) })
     }
 
-    /// The bytes of the first output of a task, from the node that made it.
+    /// The bytes of the first output of a task, from the node that made it; `TimeoutError` if they
+    /// do not come `within` this number of seconds.
+    #[pyo3(signature = (job, local, attempt, node, within=None))]
     fn fetch<'py>(
         &self,
         py: Python<'py>,
@@ -213,33 +215,17 @@ impl Core {
         local: u64,
         attempt: u64,
         node: u32,
+        within: Option<f64>,
     ) -> PyResult<Bound<'py, PyByteArray>> {
         let task = TaskId::new(job, local);
         let object = ObjectId { task, attempt: Attempt(attempt), output: 0 };
-        let read = self.shared.client.read_object(NodeId(node), object);
-        let data = self.shared.interruptible(py, read)?.map_err(|error| fetch_error(&error))?;
-        Ok(PyByteArray::new(py, &data))
-    }
-
-    /// As `fetch`; `TimeoutError` after this number of seconds.
-    fn fetch_within<'py>(
-        &self,
-        py: Python<'py>,
-        job: u64,
-        local: u64,
-        place: (u64, u32),
-        seconds: f64,
-    ) -> PyResult<Bound<'py, PyByteArray>> {
-        let (attempt, node) = place;
-        let object =
-            ObjectId { task: TaskId::new(job, local), attempt: Attempt(attempt), output: 0 };
-        let within = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);
+        let seconds = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        let within = within.map_or(Duration::MAX, seconds);
         let read = self.shared.client.read_object(NodeId(node), object);
         let read = async { tokio::time::timeout(within, read).await };
-        match self.shared.interruptible(py, read)? {
-            Ok(read) => Ok(PyByteArray::new(py, &read.map_err(|error| fetch_error(&error))?)),
-            Err(_) => Err(PyTimeoutError::new_err(format!("n{node} has not sent the result"))),
-        }
+        let late = || PyTimeoutError::new_err(format!("n{node} has not sent the result"));
+        let data = self.shared.interruptible(py, read)?.map_err(|_| late())?;
+        Ok(PyByteArray::new(py, &data.map_err(|error| fetch_error(&error))?))
     }
 
     /// The text that the last attempt of a task printed on its node.

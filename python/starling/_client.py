@@ -181,7 +181,7 @@ class Client:
             try:
                 future = self._append(spec, data, parents, name)
                 try:
-                    self._job.flush()
+                    self._flush_whole()
                 except ClusterError as error:
                     with self._lock:
                         self._futures.pop(future._local, None)
@@ -193,6 +193,18 @@ class Client:
             if self._lost_text is not None:
                 self._lost(self._lost_text)
         return future
+
+    def _flush_whole(self):
+        """A flush of which the outcome must be known: Ctrl-C counts after it."""
+        interrupt = None
+        while True:
+            try:
+                self._job.flush()
+                break
+            except KeyboardInterrupt as raised:
+                interrupt = raised
+        if interrupt is not None:
+            raise interrupt
 
     def _join_again(self, text):
         """A further handle to the job, in the place of one that has failed."""

@@ -44,10 +44,8 @@ def _read(client, task, place, until, size):
 
     The call has ended, so its bytes have the time to come, also with a timeout of 0.
     """
-    within = getattr(client._core, "fetch_within", None)
-    if until is None or within is None:
-        return client._core.fetch(*task, *place)
-    return within(*task, place, max(until - time.monotonic(), 1 + size / 10**7))
+    within = None if until is None else max(until - time.monotonic(), 1 + size / 10**7)
+    return client._core.fetch(*task, *place, within)
 
 
 def _elsewhere(client, future, until):

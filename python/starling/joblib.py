@@ -134,7 +134,7 @@ class Backend(AutoBatchingMixin, ParallelBackendBase):
 
 
 def _run(batch):
-    # A call cannot submit calls, so the backend's name means threads inside a call.
+    # Inside a call the backend's name means threads: batches are short.
     from joblib import parallel
 
     parallel.BACKENDS.setdefault("starling", parallel.ThreadingBackend)

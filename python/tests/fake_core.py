@@ -27,7 +27,7 @@ class Core:
     def __init__(self, workers=2, is_inline=True):
         self.kv = {}
         self.objects = {}
-        # The times that reads with a timeout had left.
+        # The times that reads had left.
         self.within = []
         # Of results that were made again: (attempt, node).
         self.places = {}
@@ -72,17 +72,14 @@ class Core:
     def kv_remove(self, key):
         self.kv.pop(bytes(key), None)
 
-    def fetch(self, job, local, attempt, node):
+    def fetch(self, job, local, attempt, node, within=None):
+        self.within.append(within)
         data = self.objects.get(local)
         if data is None:
             raise ResultLost("no object of task %d" % local)
         if (attempt, node) != self.places.get(local, (attempt, node)):
             raise ClusterError("node %d does not answer" % node)
         return bytearray(data)
-
-    def fetch_within(self, job, local, place, seconds):
-        self.within.append(seconds)
-        return self.fetch(job, local, *place)
 
     def lose(self, local):
         self.lost[local] = self.objects.pop(local)

@@ -133,8 +133,8 @@ impl Settings {
             return Ok(value);
         }
         let (text, origin) = self.get(key).expect("has a built-in value");
-        Err(Failure::usage(format!("{origin}: {key}: '{text}' is no value of it"))
-            .hint(format!("'starling config get {key}' shows the value without it")))
+        let told = format!("{origin}: {key}: '{text}' means no value, and this setting needs one");
+        Err(Failure::usage(told).hint("give a value, or remove the setting"))
     }
 
     /// As [`Self::pick`]; the words `auto` and `none` mean that nothing is set.
@@ -284,6 +284,14 @@ mod tests {
             env.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };
         Settings::from(find, &paths)
+    }
+
+    #[test]
+    fn a_setting_without_a_value_is_an_error_where_one_is_needed() {
+        let settings = settings(&[("STARLING_POLICY", "auto")], &[]);
+        let failure = settings.unwrap().pick::<String>(None, "policy").unwrap_err();
+        let text = "STARLING_POLICY: policy: 'auto' means no value, and this setting needs one";
+        assert_eq!(failure.message, text);
     }
 
     #[test]

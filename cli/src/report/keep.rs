@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::Client;
+use lens::Record;
 use proto::wire::JobState;
 use proto::{JobId, Time};
 use verb::Context;
@@ -29,7 +30,8 @@ fn path_of(dir: &Path, job: JobId) -> PathBuf {
 
 /// The number of nodes without events in a record that is there.
 fn missing_in(path: &Path) -> Option<usize> {
-    files::read(path).ok().map(|record| record.meta.missing.len())
+    let meta = Record::read_meta(&fs::read(path).ok()?).ok()?;
+    Some(meta.missing.len())
 }
 
 /// True if the record was written after the last end of the job.

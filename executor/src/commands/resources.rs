@@ -52,7 +52,7 @@ pub(crate) fn push_resources(
 ) {
     let none = Granted::default();
     let granted = granted.unwrap_or(&none);
-    push_gpus(out, offered, granted);
+    push_gpus(out, offered, &granted.pools);
     for pool in &granted.pools {
         match pool.name == CPUS {
             true => push_variable(out, "STARLING_CPUS_LIST", &pool.indices.join(",")),
@@ -69,24 +69,24 @@ fn push_pool(out: &mut Vec<Vec<u8>>, pool: &GrantedPool) {
 
 /// The pools that a worker process is bound to while it lives: all but cpus and memory, which
 /// differ from call to call.
-pub(crate) fn lasting_pools(granted: Option<&Granted>) -> impl Iterator<Item = &GrantedPool> {
+pub(crate) fn bound_pools(granted: Option<&Granted>) -> impl Iterator<Item = &GrantedPool> {
     let pools = granted.into_iter().flat_map(|granted| &granted.pools);
     pools.filter(|pool| pool.name != CPUS && pool.name != MEMORY)
 }
 
 /// Adds the variables of a worker process with these pools.
-pub(crate) fn push_lasting(out: &mut Vec<Vec<u8>>, offered: &[String], pools: &[GrantedPool]) {
-    let granted = Granted { pools: pools.to_vec(), ..Granted::default() };
-    push_gpus(out, offered, &granted);
+pub(crate) fn push_bound(out: &mut Vec<Vec<u8>>, offered: &[String], pools: &[GrantedPool]) {
+    push_gpus(out, offered, pools);
     pools.iter().for_each(|pool| push_pool(out, pool));
 }
 
-fn push_gpus(out: &mut Vec<Vec<u8>>, offered: &[String], granted: &Granted) {
+fn push_gpus(out: &mut Vec<Vec<u8>>, offered: &[String], pools: &[GrantedPool]) {
     for (name, variable) in GPU_VARIABLES {
         if !offered.iter().any(|offered| offered == name) {
             continue;
         }
-        let indices = pool(granted, name).map_or(String::new(), |gpus| gpus.indices.join(","));
+        let gpus = pools.iter().find(|pool| pool.name == name);
+        let indices = gpus.map_or(String::new(), |gpus| gpus.indices.join(","));
         if variable == "CUDA_VISIBLE_DEVICES" && is_numbered_by_address() {
             push_variable(out, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
         }

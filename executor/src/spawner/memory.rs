@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::commands::orphan_processes::{MARK_VARIABLE, variable_of};
 
-/// The interval at which the memory of commands with a limit is read.
+/// The interval at which the memory of commands and calls with a limit is read.
 pub(crate) const MEASURED_EVERY: Duration = Duration::from_millis(500);
 
 /// A running command, as this search finds its processes.

@@ -2,12 +2,12 @@
 //!
 //! A library sees the GPUs that its process had when it was loaded, and holds memory on them until
 //! the process ends. So a worker is started for certain resources, and serves only calls with the
-//! same ones. It ends early if another attempt gets one of its devices.
+//! same ones. Without calls it ends early if another attempt gets one of its devices.
 
 use proto::work::{Granted, GrantedPool};
 
 use super::runtime::Runtime;
-use crate::commands::resources::{lasting_pools, push_lasting};
+use crate::commands::resources::{bound_pools, push_bound};
 
 /// The resources of a worker beside cpus and memory.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -22,7 +22,7 @@ impl Binding {
     /// The resources of an attempt; `None`: cpus and memory alone. `offered`: the pools of GPUs
     /// that the node offers.
     pub(super) fn of(offered: &[String], granted: Option<&Granted>) -> Option<Self> {
-        let pools: Vec<GrantedPool> = lasting_pools(granted).cloned().collect();
+        let pools: Vec<GrantedPool> = bound_pools(granted).cloned().collect();
         (!pools.is_empty()).then(|| Self::new(offered, &pools))
     }
 
@@ -33,7 +33,7 @@ impl Binding {
 
     fn new(offered: &[String], pools: &[GrantedPool]) -> Self {
         let mut variables = Vec::new();
-        push_lasting(&mut variables, offered, pools);
+        push_bound(&mut variables, offered, pools);
         let device = |pool: &GrantedPool, index: &String| (pool.name.clone(), index.clone());
         let of_pool = |pool: &GrantedPool| {
             pool.indices.iter().map(|index| device(pool, index)).collect::<Vec<_>>()

@@ -85,7 +85,6 @@ impl Pool {
                         return Err(Malformed("a result of a call that it does not run"));
                     }
                     let mut call = worker.calls.pop_front().expect("looked at above");
-                    worker.has_served = true;
                     let interrupted = worker.interrupted.take();
                     worker.since = now;
                     self.leave_nested(&mut call, false);
@@ -129,6 +128,7 @@ impl Pool {
         worker.name(pid);
         if worker.stage == Stage::Starting {
             (worker.stage, worker.since, worker.was_ready) = (Stage::Ready, now, true);
+            worker.ready_bytes = worker.private_bytes().unwrap_or(0);
             self.runtimes[worker.runtime].failures = 0;
         }
         Ok(())

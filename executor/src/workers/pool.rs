@@ -15,7 +15,7 @@ use super::files::{NUMBERS, WorkerFiles};
 use super::nested::CallAnswer;
 use super::runtime::{Runtime, Zygote, send_fork, socket_pair};
 use super::wire::{FunctionId, INLINE_BYTES_MAX, Value};
-use super::worker::{Kind, Stage, Why, Worker};
+use super::worker::{Stage, Why, Worker, WorkerType};
 use crate::executor::{AttemptOutcome, Shared};
 use crate::spawner::memory::Resident;
 use crate::spawner::starter::{Program, Starter};
@@ -120,8 +120,8 @@ pub(super) struct Pool {
     pub(super) unready: VecDeque<Box<Call>>,
     /// `watch` looks at nothing before.
     pub(super) look_at: Option<Instant>,
-    /// The memory of workers with limited calls, with the processes below them, and when it was
-    /// measured.
+    /// The memory of workers with limited calls, with the processes below them, and a moment
+    /// before it was measured.
     pub(super) trees: HashMap<u64, Resident>,
     pub(super) trees_at: Option<Instant>,
     /// All workers wait since then, and calls cannot start.
@@ -251,22 +251,21 @@ impl Pool {
         if self.queue.is_empty() {
             self.stuck = None;
         }
-        let mut wanted: BTreeMap<Kind, usize> = BTreeMap::new();
+        let mut wanted: BTreeMap<WorkerType, usize> = BTreeMap::new();
         for call in self.queue.iter().filter(|call| !yields(call)) {
             *wanted.entry((call.runtime, call.binding.clone())).or_default() += 1;
         }
-        for (kind, count) in wanted {
-            let runtime = kind.0;
-            if let Some(binding) = &kind.1 {
+        for (wanted, count) in wanted {
+            let (runtime, binding) = (wanted.0, wanted.1.as_ref());
+            if let Some(binding) = binding {
                 self.free_devices(binding, Some(runtime), now);
             }
-            let is_it = |it: &Worker| it.runtime == runtime && it.binding == kind.1;
             let starting = self.workers.values().filter(|it| it.stage == Stage::Starting);
-            for _ in starting.filter(|it| is_it(it)).count()..count {
+            for _ in starting.filter(|it| it.is_of(runtime, binding)).count()..count {
                 if !self.has_room(now) {
                     return;
                 }
-                if let Err(error) = self.start_worker(&kind, now) {
+                if let Err(error) = self.start_worker(&wanted, now) {
                     let text = format!("cannot start a worker on {}: {error}", self.node());
                     self.fail_queued(runtime, &text);
                     break;
@@ -302,9 +301,9 @@ impl Pool {
     }
 
     /// Starts a worker, or the zygote of its runtime.
-    fn start_worker(&mut self, kind: &Kind, now: Instant) -> Result<(), String> {
+    fn start_worker(&mut self, of: &WorkerType, now: Instant) -> Result<(), String> {
         self.start_starter()?;
-        let number = kind.0;
+        let number = of.0;
         let told = |error: std::io::Error| error.to_string();
         let runtime = &mut self.runtimes[number];
         let starter = self.starter.as_mut().expect("started above");
@@ -314,7 +313,7 @@ impl Pool {
         };
         let no_binding = Binding::none(&self.shared.config.gpu_pools);
         // A zygote has no devices: those of a worker come with its fork.
-        let own = kind.1.as_deref().filter(|_| runtime.is_direct).unwrap_or(&no_binding);
+        let own = of.1.as_deref().filter(|_| runtime.is_direct).unwrap_or(&no_binding);
         let environment = runtime.environment(&self.shared, &self.results, own);
         if runtime.is_direct {
             let (files, theirs) = WorkerFiles::new().map_err(told)?;
@@ -322,11 +321,11 @@ impl Pool {
             let argv = runtime.argv(&self.program, "worker");
             let program = Program { argv, environment, directory, fds: &fds, ..Program::default() };
             let started = starter.run(program).map_err(told)?;
-            let mut worker = Worker::new(kind.clone(), files, now);
+            let mut worker = Worker::new(of.clone(), files, now);
             worker.number = Some(started);
             return self.add(worker);
         }
-        let variables = kind.1.as_ref().map_or(Vec::new(), |binding| binding.variables_in(runtime));
+        let variables = of.1.as_ref().map_or(Vec::new(), |binding| binding.variables_in(runtime));
         match &mut runtime.zygote {
             Zygote::Runs { is_ready: false, .. } | Zygote::Runs { closed: Some(_), .. } => Ok(()),
             Zygote::Runs { socket, closed, .. } => {
@@ -336,7 +335,7 @@ impl Pool {
                     *closed = Some(now);
                     return Ok(());
                 }
-                self.add(Worker::new(kind.clone(), files, now))
+                self.add(Worker::new(of.clone(), files, now))
             }
             Zygote::None => {
                 let (ours, theirs) = socket_pair().map_err(told)?;

@@ -8,6 +8,7 @@ use rustix::event::{Timespec, epoll};
 use super::call::spec_of;
 use super::pool::{Pool, Token};
 use super::{Inner, failure};
+use crate::spawner::memory::of_workers;
 
 /// The bytes that one read takes.
 const READ_BYTES: usize = 256 << 10;
@@ -60,8 +61,14 @@ pub(super) fn run(inner: &std::sync::Arc<Inner>, epoll: &OwnedFd) {
         timeout =
             timeout.map(|wait| wait.min(most)).or_else(|| (most < Duration::MAX).then_some(most));
         let ended = std::mem::take(&mut pool.ended);
+        let measured = pool.due_for_measure(now);
         drop(pool);
         inner.shared.report(ended);
+        if !measured.is_empty() {
+            let trees = of_workers(&measured);
+            let mut pool = inner.pool();
+            (pool.trees, pool.trees_at) = (trees, Some(now));
+        }
     }
 }
 

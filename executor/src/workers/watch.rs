@@ -7,7 +7,7 @@ use super::runtime::Zygote;
 use super::worker::{Stage, Why, Worker};
 use crate::commands::captured::too_much;
 use crate::commands::resources::too_much_memory;
-use crate::spawner::memory::{MEASURED_EVERY, of_workers};
+use crate::spawner::memory::MEASURED_EVERY;
 
 /// The interval of looks at calls that run.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -25,7 +25,6 @@ impl Pool {
         {
             return Some(at.saturating_duration_since(now));
         }
-        self.measure_trees(now);
         let ids: Vec<u64> = self.workers.keys().copied().collect();
         let mut next: Option<Duration> = None;
         for id in ids {
@@ -40,19 +39,16 @@ impl Pool {
         next
     }
 
-    /// Measures the processes below workers with limited calls, at most every [`MEASURED_EVERY`].
-    fn measure_trees(&mut self, now: Instant) {
+    /// The workers with limited calls, with their processes, at most every [`MEASURED_EVERY`]:
+    /// the processes below them are to be measured, without the lock of the pool.
+    pub(super) fn due_for_measure(&mut self, now: Instant) -> Vec<(u64, i32)> {
         if self.trees_at.is_some_and(|at| now < at + MEASURED_EVERY) {
-            return;
+            return Vec::new();
         }
+        self.trees.clear();
         let limited = self.workers.iter().filter(|(_, worker)| worker.memory_limit_bytes() > 0);
         let process = |worker: &Worker| Some(worker.pid?.as_raw_nonzero().get());
-        let limited: Vec<(u64, i32)> =
-            limited.filter_map(|(id, worker)| Some((*id, process(worker)?))).collect();
-        self.trees.clear();
-        if !limited.is_empty() {
-            (self.trees, self.trees_at) = (of_workers(&limited), Some(now));
-        }
+        limited.filter_map(|(id, worker)| Some((*id, process(worker)?))).collect()
     }
 
     fn watch_worker(&mut self, id: u64, now: Instant) -> Option<Duration> {

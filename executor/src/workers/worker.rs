@@ -41,7 +41,7 @@ pub(super) enum Why {
 }
 
 /// The runtime and the resources of a worker.
-pub(super) type Kind = (usize, Option<Arc<Binding>>);
+pub(super) type WorkerType = (usize, Option<Arc<Binding>>);
 
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -50,8 +50,8 @@ pub(super) struct Worker {
     pub(super) binding: Option<Arc<Binding>>,
     pub(super) stage: Stage,
     pub(super) was_ready: bool,
-    /// A call has ended in it.
-    pub(super) has_served: bool,
+    /// Its private memory when it was ready.
+    pub(super) ready_bytes: u64,
     /// Its first call has been told why it was not forked.
     pub(super) told_direct: bool,
     pub(super) files: WorkerFiles,
@@ -78,13 +78,13 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new((runtime, binding): Kind, files: WorkerFiles, now: Instant) -> Self {
+    pub(super) fn new((runtime, binding): WorkerType, files: WorkerFiles, now: Instant) -> Self {
         Self {
             runtime,
             binding,
             stage: Stage::Starting,
             was_ready: false,
-            has_served: false,
+            ready_bytes: 0,
             told_direct: false,
             files,
             pid: None,
@@ -104,7 +104,11 @@ impl Worker {
 
     /// Whether it may serve the call, as far as runtime and resources are concerned.
     pub(super) fn is_for(&self, call: &Call) -> bool {
-        self.runtime == call.runtime && self.binding == call.binding
+        self.is_of(call.runtime, call.binding.as_ref())
+    }
+
+    pub(super) fn is_of(&self, runtime: usize, binding: Option<&Arc<Binding>>) -> bool {
+        self.runtime == runtime && self.binding.as_ref() == binding
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -215,10 +219,11 @@ impl Worker {
         if is_limited { limits.fold(0, u64::saturating_add) } else { 0 }
     }
 
-    /// Whether earlier calls have left more memory in it than this call may use.
+    /// Whether earlier calls have left more memory in it than this call may use, and a new worker
+    /// has room for it.
     pub(super) fn is_too_large_for(&self, call: &Call) -> bool {
         let limit_bytes = memory_limit_bytes(&call.launch);
         let is_larger = |bytes: u64| bytes > limit_bytes;
-        limit_bytes > 0 && self.has_served && self.private_bytes().is_some_and(is_larger)
+        self.ready_bytes < limit_bytes && self.private_bytes().is_some_and(is_larger)
     }
 }

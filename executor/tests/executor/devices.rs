@@ -34,10 +34,9 @@ fn devices(bench: &mut Bench, call: Launch) -> (String, String) {
     (pid.to_owned(), seen.to_owned())
 }
 
-fn bench(change: impl FnOnce(&mut executor::ExecutorConfig)) -> Bench {
+fn bench() -> Bench {
     let bench = Bench::of_functions(|config| {
         (config.gpu_pools, config.slots) = (vec!["gpus".to_owned()], 4);
-        change(config);
     });
     std::fs::write(bench.submit_dir.join("work.py"), MODULE).unwrap();
     bench
@@ -46,7 +45,7 @@ fn bench(change: impl FnOnce(&mut executor::ExecutorConfig)) -> Bench {
 #[test]
 fn a_worker_serves_calls_with_the_same_gpus() {
     for direct in [false, true] {
-        let mut bench = bench(|_| {});
+        let mut bench = bench();
         let call = |bench: &Bench, local| {
             with(bench.call(local, "devices", "[]"), |spec| {
                 let Some(proto::wire::spec::Body::Call(call)) = &mut spec.body else {
@@ -81,7 +80,7 @@ fn a_worker_serves_calls_with_the_same_gpus() {
 
 #[test]
 fn an_idle_worker_leaves_its_gpu_to_a_command() {
-    let mut bench = bench(|_| {});
+    let mut bench = bench();
     // By idle time alone this worker would end first.
     let plain = bench.call(4, "devices", "[]");
     let (without, _) = devices(&mut bench, plain);

@@ -184,6 +184,14 @@ impl Record {
         sections::read(bytes)
     }
 
+    /// Reads the head of a file alone.
+    ///
+    /// # Errors
+    /// When it is no record, of another version, or its head is cut or damaged.
+    pub fn read_meta(bytes: &[u8]) -> Result<Meta, RecordError> {
+        sections::read_meta(bytes)
+    }
+
     /// The end of the run: its recorded end, or the last end of an attempt.
     #[must_use]
     pub fn end_us(&self) -> u64 {

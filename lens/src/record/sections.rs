@@ -101,7 +101,17 @@ fn checksum(head: &[u8], stored: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-pub(super) fn read(bytes: &[u8]) -> Result<Record, RecordError> {
+/// Reads the first section, which is the head.
+pub(super) fn read_meta(bytes: &[u8]) -> Result<Meta, RecordError> {
+    check_version(bytes)?;
+    let section = open(bytes, HEAD_BYTES)?;
+    match section.tag {
+        META => meta(&section.raw(HEAD_BYTES)?, HEAD_BYTES),
+        _ => Err(RecordError::Malformed { at: HEAD_BYTES, what: "no head" }),
+    }
+}
+
+fn check_version(bytes: &[u8]) -> Result<(), RecordError> {
     let Some((head, _)) = bytes.split_at_checked(HEAD_BYTES) else {
         let is_begun = !bytes.is_empty() && MAGIC.starts_with(&bytes[..bytes.len().min(8)]);
         return Err(if is_begun { RecordError::Cut(bytes.len()) } else { RecordError::NotARecord });
@@ -113,6 +123,11 @@ pub(super) fn read(bytes: &[u8]) -> Result<Record, RecordError> {
     if version != VERSION {
         return Err(RecordError::Version(version));
     }
+    Ok(())
+}
+
+pub(super) fn read(bytes: &[u8]) -> Result<Record, RecordError> {
+    check_version(bytes)?;
     let mut record = Record::default();
     let (mut at, mut sums, mut has_meta) = (HEAD_BYTES, Vec::new(), false);
     let (mut names_left, mut more_left) = (NAMES_BYTES_MAX, MORE_SLOTS_MAX);

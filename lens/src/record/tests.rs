@@ -69,6 +69,7 @@ proptest! {
     #[test]
     fn a_record_is_read_as_it_was_written(record in record()) {
         let file = record.write().unwrap();
+        prop_assert_eq!(Record::read_meta(&file).unwrap(), record.meta.clone());
         prop_assert_eq!(Record::read(&file).unwrap(), record);
     }
 

@@ -20,7 +20,6 @@ def enter_directory():
             os._exit(1)
 
 
-
 def main(argv):
     if len(argv) != 2 or argv[1] not in ("worker", "zygote"):
         sys.stderr.write("usage: python worker.zip worker|zygote\n")

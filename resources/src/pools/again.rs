@@ -11,7 +11,11 @@ use crate::state::PoolState;
 
 /// What a claim had. Nothing of it is claimed.
 #[derive(PartialEq, Eq, Debug)]
-pub struct Rested(Claim);
+pub struct Rested {
+    variant: u8,
+    /// None: it was one cpu.
+    pools: SmallVec<[PoolClaim; 2]>,
+}
 
 impl Rested {
     /// Whether it has indices of pools other than cpus.
@@ -20,14 +24,14 @@ impl Rested {
         let is_device = |claim: &PoolClaim| {
             matches!(claim, PoolClaim::Indices { .. }) && pools.cpus != Some(claim.pool())
         };
-        self.0.pools().iter().any(is_device)
+        self.pools.iter().any(is_device)
     }
 }
 
 impl Pools {
     /// Returns a claim. [`Self::claim_again`] takes it back.
     pub fn rest(&mut self, claim: Claim) -> Rested {
-        let rested = Rested(copy(&claim));
+        let rested = Rested { variant: claim.variant(), pools: claim.pools().into() };
         self.free(claim);
         rested
     }
@@ -35,15 +39,15 @@ impl Pools {
     /// Claims the same amounts, and of all pools but cpus the same indices; `None`: something of
     /// them is not free.
     pub fn claim_again(&mut self, rested: &Rested) -> Option<Claim> {
-        let Claim::Variant(claim) = &rested.0 else { return self.claim_cpu() };
-        if !claim.pools.iter().all(|pool| self.is_free(pool)) {
+        let Rested { variant, pools } = rested;
+        if pools.is_empty() {
+            return self.claim_cpu();
+        }
+        if !pools.iter().all(|pool| self.is_free(pool)) {
             return None;
         }
-        let mut pools = SmallVec::new();
-        for pool in &claim.pools {
-            pools.push(self.take_again(pool));
-        }
-        Some(Claim::Variant(Box::new(VariantClaim { variant: claim.variant, pools })))
+        let pools = pools.iter().map(|pool| self.take_again(pool)).collect();
+        Some(Claim::Variant(Box::new(VariantClaim { variant: *variant, pools })))
     }
 
     fn is_free(&self, claim: &PoolClaim) -> bool {
@@ -83,25 +87,6 @@ impl Pools {
             }
             _ => {}
         }
-        copy_pool(claim)
-    }
-}
-
-fn copy(claim: &Claim) -> Claim {
-    match claim {
-        Claim::Cpu(index) => Claim::Cpu(*index),
-        Claim::Variant(claim) => Claim::Variant(Box::new(VariantClaim {
-            variant: claim.variant,
-            pools: claim.pools.iter().map(copy_pool).collect(),
-        })),
-    }
-}
-
-fn copy_pool(claim: &PoolClaim) -> PoolClaim {
-    match claim {
-        PoolClaim::Sum { pool, amount } => PoolClaim::Sum { pool: *pool, amount: *amount },
-        PoolClaim::Indices { pool, whole, part } => {
-            PoolClaim::Indices { pool: *pool, whole: whole.clone(), part: *part }
-        }
+        claim.clone()
     }
 }

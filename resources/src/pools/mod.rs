@@ -43,7 +43,7 @@ pub struct VariantClaim {
 }
 
 /// The claimed part of one pool. Pools and indices are positions in the node's offer.
-#[derive(PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PoolClaim {
     Sum { pool: u8, amount: Amount },
     Indices { pool: u8, whole: Vec<u16>, part: Option<(u16, Amount)> },

@@ -193,12 +193,38 @@ fn a_stopped_instance_shows_its_jobs() {
     assert_eq!(sandbox.starling(&words).ok().json()["tasks"][0]["name"], "sh-3");
     let report = sandbox.starling(&["report", &job, "--from", &dir, "--json"]).ok().json();
     assert_eq!((&report["attempts"], &report["missing"]), (&9.into(), &Value::Array(Vec::new())));
-    sandbox.starling(&["trace", "--from", &dir, "-o", "trace.json"]).ok();
+    sandbox.starling(&["trace", &job, "--from", &dir, "-o", "trace.json"]).ok();
+    let compared = ["report", &job, "--against", &job, "--from", &dir, "--json"];
+    let compared = sandbox.starling(&compared).ok().json();
+    assert!(compared["comparison"].is_object(), "{compared}");
     instance.starling(&["up"]).ok();
     instance.starling(&["job", "forget", &job]).ok();
     let gone = sandbox.starling(&["job", "info", &job, "--from", &dir]).expect_code(4);
     assert!(gone.stderr.contains("no run record"), "{}", gone.stderr);
     instance.down();
+}
+
+/// The record of a job lacks the events of a node that is away, until a later stop has them.
+#[test]
+fn a_record_is_made_again_with_the_events_of_all_nodes() {
+    let mut instance = Instance::up_with_copies(3, 2, 1);
+    let job = submitted(&instance, &["--array", "1-30", "--", "sleep", "0.05"]);
+    instance.starling(&["job", "wait", &job]).ok();
+    wait_until("the summary", || instance.json(&["job", "info", &job])["recorded"] == true);
+    let dir = instance.directory().to_str().unwrap().to_owned();
+    let missing = |instance: &Instance| {
+        let words = ["report", &job, "--from", &dir, "--json"];
+        instance.sandbox().starling(&words).ok().json()["missing"].as_array().unwrap().len()
+    };
+    instance.kill(1);
+    instance.starling(&["down"]).ok();
+    assert_eq!(missing(&instance), 1);
+    let words = ["report", &job, "--from", &dir];
+    let text = instance.sandbox().starling(&words).ok().stdout;
+    assert!(text.contains("utilization  at least "), "{text}");
+    instance.starling(&["up"]).ok();
+    instance.starling(&["down"]).ok();
+    assert_eq!(missing(&instance), 0);
 }
 
 #[test]
@@ -273,6 +299,8 @@ fn examples_and_a_first_workflow_run() {
     let words = ["run", "word-count/workflow.toml", "--output", "results"];
     sandbox.starling(&words).ok();
     assert!(sandbox.path("results/top-words").exists());
+    let report = sandbox.starling(&["report", "--from", "starling-runs", "--json"]).ok().json();
+    assert!(report["attempts"].as_u64() > Some(0), "{report}");
     sandbox.starling(&["run", "mosaic/mosaic.json", "--scale", "0"]).ok();
     let wrong = sandbox.starling(&["example", "word-cont"]).expect_code(4);
     assert!(wrong.stderr.contains("'word-count' is meant?"), "{}", wrong.stderr);

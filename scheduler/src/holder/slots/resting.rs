@@ -19,8 +19,8 @@ impl Holder {
     /// Whether attempts that rested wait for a seat, so that no other task starts. One that waits
     /// for its own devices holds no others back: their holder may need the slots.
     pub(crate) fn wants_seats(&self) -> bool {
-        let waiting = self.returning.iter().flat_map(|waiting| waiting.iter());
-        waiting.into_iter().any(|(task, _)| !self.waits_for_devices(*task))
+        let Some(waiting) = &self.returning else { return false };
+        waiting.iter().any(|(task, _)| !self.waits_for_devices(*task))
     }
 
     fn waits_for_devices(&self, task: TaskId) -> bool {
