@@ -45,7 +45,7 @@ def _read(client, task, place, until, size):
     The call has ended, so its bytes have the time to come, also with a timeout of 0.
     """
     within = None if until is None else max(until - time.monotonic(), 1 + size / 10**7)
-    return client._core.fetch(*task, *place, within)
+    return client._core.fetch(*task, *place, within=within)
 
 
 def _elsewhere(client, future, until):

@@ -312,11 +312,11 @@ class Calls(unittest.TestCase):
         concurrent.futures.wait([future], 10)
         fetch, asked = self.client._core.fetch, []
 
-        def down_once(*where):
+        def down_once(*where, within=None):
             asked.append(where)
             if len(asked) == 1:
                 raise starling.ClusterError("node n0 is down")
-            return fetch(*where)
+            return fetch(*where, within=within)
 
         self.client._core.fetch = down_once
         self.assertEqual(len(future.result(10)), 100_000)

@@ -181,7 +181,7 @@ class Shape(unittest.TestCase):
             kept = exe.submit(add, 1)
             self.assertEqual(kept.result(WAIT), 2)
 
-            def fetch(*_):
+            def fetch(*_, **_within):
                 raise starling.ResultLost("no object")
 
             core.fetch = fetch

@@ -227,8 +227,9 @@ mod tests {
         let lines = groups[0].lines();
         assert!(lines[0].contains("task 'work-1' failed on node n0"), "{lines:?}");
         assert_eq!(lines.last().unwrap(), "  and 298 alike, such as 'work-2'");
-        assert!(groups[0].line().ends_with("no /a/1; 299 alike"), "{}", groups[0].line());
-        assert!(groups[1].line().ends_with("gone"), "{}", groups[1].line());
+        let line = groups[0].line();
+        assert!(line.ends_with("no /a/1 (exit code 3); 299 alike"), "{line}");
+        assert!(groups[1].line().ends_with("gone (exit code 127)"), "{}", groups[1].line());
         assert_eq!(groups[1].lines().len(), 1);
         let unkept = group(HashMap::from([(LocalId(4), row(4)), (LocalId(5), row(5))]), &[]);
         let expected = "error: 2 tasks of kind 'work' failed, such as 'work-4': exit code 3";
