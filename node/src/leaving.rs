@@ -37,9 +37,9 @@ impl Reasons {
     /// Whether the node is to leave now, and otherwise when to ask again.
     fn judge(&self, now: Time, map: &wire::ClusterMap, me: NodeId) -> Result<(), Option<Time>> {
         let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
-        let is_stayer = stayer(map, me, self.end) == Some(me);
+        // Each step asks: the offers of the members are read only when the time has come.
         let ends = due(self.leaves_at()) && has_successor(map, me, self.end);
-        let idles = due(self.idle_until()) && !is_stayer;
+        let idles = due(self.idle_until()) && stayer(map, me, self.end) != Some(me);
         if (ends || idles) && keeps_majority(map, me) {
             return Ok(());
         }

@@ -412,15 +412,19 @@ impl Node {
     }
 
     /// How urgent the next sync of the log is. Acknowledgements wait for it too, but are not
-    /// urgent.
+    /// urgent. A client that waits for the end of the last task here waits for nothing else.
     #[must_use]
     pub fn sync_wish(&self) -> SyncWish {
         let of_group = self.member.as_ref().is_some_and(|member| member.awaits_sync());
         if of_group {
             return SyncWish::Now; // Rare, and then all other nodes wait for it.
         }
-        let waits = !self.awaiting_sync.is_empty() || !self.answers.is_empty();
-        let own = if waits { SyncWish::Soon } else { SyncWish::None };
+        // With work left, more answers will wait for the same sync.
+        let own = match (self.answers.is_empty(), self.awaiting_sync.is_empty()) {
+            (false, _) if !self.scheduler.has_work_here() => SyncWish::Now,
+            (true, true) => SyncWish::None,
+            _ => SyncWish::Soon,
+        };
         self.replica.as_ref().map_or(own, |replica| own.max(replica.sync_wish()))
     }
 

@@ -202,6 +202,7 @@ class LocalCluster:
         nodes: int = 1,
         slots: int | None = None,
         *,
+        replicas: int | None = None,
         resources: str | Sequence[str] = (),
         binary: str | None = None,
     ) -> None: ...

@@ -33,8 +33,8 @@ class Starling:
 
     name = "starling"
 
-    def __init__(self, nodes, slots):
-        self.cluster = LocalCluster(nodes=nodes, slots=slots)
+    def __init__(self, nodes, slots, replicas=None):
+        self.cluster = LocalCluster(nodes=nodes, slots=slots, replicas=replicas)
         self.client = self.cluster.client()
         self.submit = self.client.submit
 
@@ -250,7 +250,8 @@ def middle(rounds):
 
 
 def run(options):
-    skipped, contenders = {}, [Starling(options.nodes, options.slots)]
+    starling = Starling(options.nodes, options.slots, options.replicas)
+    skipped, contenders = {}, [starling]
     try:
         for name in options.peers:
             try:
@@ -273,6 +274,7 @@ def run(options):
     return {
         "nodes": options.nodes,
         "slots": options.slots,
+        "replicas": options.replicas,
         "load": os.getloadavg()[0],
         "figures": {name: middle(found) for name, found in rounds.items()},
         "skipped": skipped,
@@ -280,7 +282,8 @@ def run(options):
 
 
 def show(found):
-    print("%d nodes of %d slots, load %.1f" % (found["nodes"], found["slots"], found["load"]))
+    fields = (found["nodes"], found["slots"], found["replicas"], found["load"])
+    print("%d nodes of %d slots, %d replicas, load %.1f" % fields)
     for name, figures in found["figures"].items():
         print(name)
         for figure, value in figures.items():
@@ -294,6 +297,8 @@ def main(argv=None):
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--slots", type=int, default=2, help="of each node")
+    text = "nodes that keep each record, at least; 2 unless there is one node"
+    parser.add_argument("--replicas", type=int, help=text)
     parser.add_argument("--calls", type=int, default=10_000, help="no-op calls of a round")
     parser.add_argument("--single", type=int, default=200, help="calls one after another")
     parser.add_argument("--chain", type=int, default=1000)
@@ -306,6 +311,10 @@ def main(argv=None):
     numbers += (options.chain, options.levels, options.rounds)
     if min(numbers) < 1:
         parser.error("all numbers are at least 1")
+    if options.replicas is None:
+        options.replicas = min(2, options.nodes)
+    if not 1 <= options.replicas <= options.nodes:
+        parser.error("--replicas: from 1 to the number of nodes")
     found = run(options)
     print(json.dumps(found)) if options.json else show(found)
     return 0

@@ -750,6 +750,8 @@ class Cluster(unittest.TestCase):
                 os.environ["STARLING_BINARY"] = before
         with self.assertRaises(ValueError):
             starling.LocalCluster(nodes=0)
+        with self.assertRaisesRegex(ValueError, "replicas=3: there are 2 nodes"):
+            starling.LocalCluster(nodes=2, replicas=3)
 
 
 if __name__ == "__main__":

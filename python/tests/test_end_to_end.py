@@ -249,6 +249,15 @@ class Clusters(unittest.TestCase):
             directory = c._cluster._directory
         self.assertFalse(os.path.exists(directory))
 
+    def test_the_number_of_replicas(self):
+        for replicas, survived in ((None, 1), (1, 0)):
+            with starling.LocalCluster(nodes=3, slots=1, replicas=replicas) as cluster:
+                with cluster.client() as client:
+                    self.assertEqual(client.submit(load, 2).result(WAIT), [0, 1])
+                words = [cluster.binary, "node", "list", "--json", "--dir", cluster.dir]
+                listed = subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout
+                self.assertEqual(json.loads(listed)["losses_survived"], survived)
+
     def test_detach_and_attach(self):
         with starling.LocalCluster(nodes=2, slots=2) as cluster:
             first = cluster.client()

@@ -83,6 +83,9 @@ pub struct Stats {
     pub pushes: u64,
     /// Tasks that the monitor of FLDS moved to the shared queue.
     pub shifted: u64,
+    /// Attempts that succeeded here, and that failed here.
+    pub attempts_done: u64,
+    pub attempts_failed: u64,
 }
 
 /// The rooms of a node. Each is the struct of one folder, and its folder says what it owns.

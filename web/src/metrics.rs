@@ -128,6 +128,8 @@ fn tasks(writer: &mut Writer, states: &[(u32, &NodeState)]) {
         "Tasks that ended lately in a second, while there was work",
         None,
     );
+    let ended =
+        writer.counts("ended_attempts", "Attempts of tasks that ended on the node", None);
     let stalled = writer.sizes("stalled_jobs", "Jobs of this home without progress", None);
     let stalls = writer.counts("stalls", "Jobs that were found without progress", None);
     for &(node, state) in states {
@@ -138,6 +140,8 @@ fn tasks(writer: &mut Writer, states: &[(u32, &NodeState)]) {
         ready.get_or_create(&with(node, "queue", "local")).set(state.ready_local as f64);
         ready.get_or_create(&with(node, "queue", "shared")).set(state.ready_shared as f64);
         rate.get_or_create(&of(node)).set(state.tasks_per_s);
+        ended.get_or_create(&with(node, "outcome", "done")).inc_by(state.attempts_done);
+        ended.get_or_create(&with(node, "outcome", "failed")).inc_by(state.attempts_failed);
         stalled.get_or_create(&of(node)).set(state.stalled_jobs as f64);
         stalls.get_or_create(&of(node)).inc_by(state.stalls);
     }

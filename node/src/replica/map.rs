@@ -119,7 +119,7 @@ impl Replica {
         self.note_restarts(&older);
         news.must_end = self.is_dropped();
         self.retain_shipped();
-        self.count_backups();
+        self.sum_up_served();
         self.watch_slow(now);
         self.wants_anew = true;
         news
@@ -319,9 +319,9 @@ impl Replica {
         }
     }
 
-    /// The nodes from which it needs leases. A learner may be counted, and be the next primary,
-    /// before this node learns of it.
-    pub(super) fn count_backups(&mut self) {
+    /// Notes what each step asks of the served partitions, and the nodes from which it needs
+    /// leases. A learner may be counted, and be the next primary, before this node learns of it.
+    pub(super) fn sum_up_served(&mut self) {
         let mut all = BTreeSet::new();
         for served in self.served.values() {
             all.extend(&served.members);
@@ -329,6 +329,8 @@ impl Replica {
             all.extend(ready.map(|(&node, _)| node));
         }
         self.backups = all.into_iter().collect();
+        self.has_learners = self.served.values().any(|served| !served.learners.is_empty());
+        self.must_register = self.served.values().any(|served| served.must_register);
     }
 }
 

@@ -72,6 +72,10 @@ pub(crate) struct Replica {
     served: BTreeMap<PartitionId, Served>,
     /// All members of served partitions, and learners that may be members before this node knows.
     backups: Vec<NodeId>,
+    /// Some served partition has learners.
+    has_learners: bool,
+    /// Some served partition must register before it acknowledges anything.
+    must_register: bool,
     activations: BTreeMap<PartitionId, Activation>,
     /// Learners and members that must be asked.
     unasked: BTreeSet<(PartitionId, NodeId)>,
@@ -117,6 +121,8 @@ impl Replica {
             leases: Leases::new(now, config.mutant == Some(Mutant::LeasesForgotten)),
             served: BTreeMap::new(),
             backups: Vec::new(),
+            has_learners: false,
+            must_register: false,
             activations: BTreeMap::new(),
             unasked: BTreeSet::new(),
             unasked_members: BTreeSet::new(),
@@ -359,7 +365,7 @@ impl Replica {
 
     /// Whether answers may leave. Requests the leases that they need.
     pub(crate) fn may_answer(&mut self, now: Time, waiting: bool) -> bool {
-        if self.served.values().any(|served| served.must_register) {
+        if self.must_register {
             return false; // Nodes that left may have continued without it.
         }
         if self.backups.is_empty() {

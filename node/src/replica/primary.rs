@@ -157,6 +157,9 @@ impl Replica {
 
     /// Asks learners that are new, or have restarted, for their positions.
     pub(super) fn ask_learners(&mut self) {
+        if self.unasked.is_empty() {
+            return;
+        }
         let mut queries: BTreeMap<NodeId, Vec<wire::ReplicaQuery>> = BTreeMap::new();
         for (&partition, served) in &self.served {
             for (&node, learner) in &served.learners {
@@ -179,6 +182,9 @@ impl Replica {
 
     /// Sends learners the pages that can be sent now, after the step's own changes.
     pub(super) fn fill_learners(&mut self) {
+        if !self.has_learners {
+            return;
+        }
         let (number, mutant) = (self.next_number(), self.mutant);
         let installing = |learner: &Learner| matches!(learner, Learner::Installing(_));
         let learners = self.served.values().flat_map(|served| served.learners.values());
@@ -256,6 +262,9 @@ impl Replica {
         }
         // A partition that is ready to become active may have waited for this.
         self.wants_anew |= !self.activations.is_empty();
+        if told.refused.is_empty() && !self.has_learners {
+            return;
+        }
         let refuses = |partition: PartitionId| {
             told.refused.iter().any(|refusal| refusal.partition == partition.0)
         };

@@ -15,7 +15,7 @@ impl Replica {
         if !std::mem::take(&mut self.wants_anew) {
             return None;
         }
-        self.count_backups();
+        self.sum_up_served();
         let mut open = self.proposals();
         open.retain(|command| would_change(&self.map, command));
         Some(open)

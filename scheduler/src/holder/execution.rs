@@ -384,6 +384,10 @@ impl Scheduler {
     ) {
         let UnreportedEnd { at, started, reads, mut outcome } = ended;
         let turn = outcome.turn.take().map(|turn| *turn);
+        match outcome.is_done() {
+            true => self.stats.attempts_done += 1,
+            false => self.stats.attempts_failed += 1,
+        }
         let completion = self.completion(at, task, attempt, started, reads, outcome, out);
         self.report_end(now, task, completion, turn, out);
     }

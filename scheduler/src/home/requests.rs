@@ -554,6 +554,8 @@ impl Scheduler {
             policy: self.policy_text(),
             tuning: Some(self.options.tuning.to_wire()),
             tasks_per_s: self.policy.tasks_per_s(now),
+            attempts_done: self.stats.attempts_done,
+            attempts_failed: self.stats.attempts_failed,
             ..Default::default()
         };
         self.policy.estimates().fill_state(&mut state);

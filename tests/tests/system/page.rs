@@ -215,6 +215,11 @@ fn metrics_are_printed_and_served_to_the_bearer() {
     ] {
         assert!(text.lines().any(|it| it == line), "{line} in {text}");
     }
+    let failed = text.lines().filter(|it| {
+        it.starts_with("starling_ended_attempts_total{") && it.contains("outcome=\"failed\"")
+    });
+    let failed: u64 = failed.map(|it| it.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+    assert_eq!(failed, instance.json(&["job", "list"])["jobs"][0]["failed"], "{text}");
     let wide = instance.starling(&["metrics", "--listen", "0.0.0.0:0"]).expect_code(2);
     assert!(wide.stderr.contains("not on loopback"), "{wide:?}");
 
