@@ -128,8 +128,7 @@ fn tasks(writer: &mut Writer, states: &[(u32, &NodeState)]) {
         "Tasks that ended lately in a second, while there was work",
         None,
     );
-    let ended =
-        writer.counts("ended_attempts", "Attempts of tasks that ended on the node", None);
+    let ended = writer.counts("ended_attempts", "Attempts of tasks that ended on the node", None);
     let stalled = writer.sizes("stalled_jobs", "Jobs of this home without progress", None);
     let stalls = writer.counts("stalls", "Jobs that were found without progress", None);
     for &(node, state) in states {

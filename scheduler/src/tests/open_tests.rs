@@ -248,6 +248,21 @@ fn a_silent_client_is_recorded_and_its_job_is_closed_later() {
     assert_ne!(home.record().ended_ns, 0, "an open job without tasks ends with its close");
 }
 
+/// The answers to its first requests were lost.
+#[test]
+fn a_client_that_repeats_its_opening_is_not_silent() {
+    let silence = wire::Silence { after_ns: 60, close_ns: 0, cancels: true };
+    let mut home = Home::with_silence(silence);
+    let (openness, settings) = (Openness::Open as i32, Some(wire::JobSettings::default()));
+    let commit = wire::JobCommit { job: JOB, openness, settings, ..Default::default() };
+    let again = Request::Commit(commit);
+    home.scheduler.on_request(Time(50), CLIENT, 1, again, &mut home.out);
+    home.step(Time(109));
+    assert_eq!(home.record().phase(), JobPhase::Running);
+    home.step(Time(110));
+    assert_eq!(home.record().phase(), JobPhase::JobCancelled);
+}
+
 #[test]
 fn silence_cancels_if_the_client_said_so_and_not_after_it_has_detached() {
     let silence = wire::Silence { after_ns: 60, close_ns: 0, cancels: true };

@@ -90,9 +90,8 @@ impl World {
             member.phase = wire::MemberPhase::Up as i32;
         }
         let map = Arc::new(map);
-        let is_cramped = options.tuning.store_soft_bytes != u64::MAX;
         let slots = machines.iter().map(|machine| machine.slots);
-        let mut starve = starve::Watch::new(slots, is_cramped, BEGIN);
+        let mut starve = starve::Watch::new(slots, BEGIN);
         starve.expect_steals(options.tuning.steal_share, options.sync_max);
         starve.expect_gangs(options.gangs);
         starve.expect_moves(options.noticed && !options.ends.is_empty());
@@ -357,8 +356,10 @@ impl World {
         let count = if waiting > 1 { 1 + self.dice.index(waiting) } else { waiting };
         let mut node = machine.node.take().expect("only live nodes step");
         machine.knows_of_drain = self.options.noticed && is_drained(&node, index);
+        let mut is_tuned = false;
         for _ in 0..count {
             let input = machine.inbox.pop_front().expect("counted");
+            is_tuned |= is_tuning(&input);
             if matches!(input, Input::Timer) {
                 machine.timer_queued = false;
             }
@@ -367,6 +368,9 @@ impl World {
         let mut effects = Vec::new();
         node.flush(local, &mut effects);
         machine.node = Some(node);
+        if is_tuned {
+            self.note_small_store(index);
+        }
         self.carry_out(index, effects);
         self.note_acknowledged(index);
         self.check_variables_at_home(index);
@@ -498,6 +502,7 @@ impl World {
         }
         self.mix(0x57a7 ^ index as u64);
         self.starve.on_up(self.now, index, true);
+        self.note_small_store(index);
         self.note_free_resources(index);
         self.note_shown(index);
         self.schedule_step(index);
@@ -539,4 +544,10 @@ impl World {
             self.judge(verdict);
         }
     }
+}
+
+/// Whether a client changes the tuning of a node.
+fn is_tuning(input: &Input) -> bool {
+    let Input::Request { request, .. } = input else { return false };
+    matches!(request.body, Some(wire::request::Body::Tune(_)))
 }

@@ -86,6 +86,7 @@ impl Jobs {
                 return Err(job.forgotten_text());
             }
             if job.is_of_open_job() && commit.openness() == wire::Openness::Open {
+                self.heard(now, job_id, out); // Its client repeats the opening.
                 return Ok(());
             }
             if job.state.total == 0 && !job.is_of_open_job() {

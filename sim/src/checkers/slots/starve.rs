@@ -89,20 +89,18 @@ pub(crate) struct Watch {
     classes: BTreeMap<TaskId, usize>,
     /// Partitions without a serving home. Their tasks may wait for a start permission.
     unserved: BTreeSet<PartitionId>,
-    is_cramped: bool,
     wait_max: Span,
     /// Times before this do not count, because of faults.
     from: Time,
 }
 
 impl Watch {
-    pub(crate) fn new(slots: impl Iterator<Item = u32>, is_cramped: bool, now: Time) -> Self {
+    pub(crate) fn new(slots: impl Iterator<Item = u32>, now: Time) -> Self {
         let waiting = BTreeMap::new();
         let (alone, unserved) = (BTreeSet::new(), BTreeSet::new());
         let (machines, wait_max) = (Vec::new(), WAIT_MAX);
         let (classes, from) = (BTreeMap::new(), now);
-        let mut watch =
-            Self { waiting, alone, machines, classes, unserved, is_cramped, wait_max, from };
+        let mut watch = Self { waiting, alone, machines, classes, unserved, wait_max, from };
         slots.for_each(|slots| watch.joins(slots));
         watch
     }
@@ -129,7 +127,7 @@ impl Watch {
 
     /// Adds a machine.
     pub(crate) fn joins(&mut self, slots: u32) {
-        let (since, is_cramped) = (vec![None; slots as usize], self.is_cramped);
+        let (since, is_cramped) = (vec![None; slots as usize], false);
         let (leaves, waits, is_slow) = (false, false, false);
         let (busy, fetches) = (0, 0);
         let (fits, fits_since) = (Vec::new(), Vec::new());
@@ -169,6 +167,14 @@ impl Watch {
     pub(crate) fn leaves(&mut self, now: Time, node: usize) {
         self.machines[node].leaves = true;
         self.machines[node].settle(now, false);
+    }
+
+    /// Its store is small now, or is not any more.
+    pub(crate) fn is_cramped(&mut self, now: Time, node: usize, is_cramped: bool) {
+        let Some(machine) = self.machines.get_mut(node) else { return };
+        if std::mem::replace(&mut machine.is_cramped, is_cramped) != is_cramped {
+            machine.settle(now, true);
+        }
     }
 
     /// Other nodes give the machine no tasks, or do so again.
@@ -345,7 +351,7 @@ mod tests {
     }
     /// Two machines of two slots that have just started.
     fn watch() -> Watch {
-        let mut watch = Watch::new([2, 2].into_iter(), false, seconds(0));
+        let mut watch = Watch::new([2, 2].into_iter(), seconds(0));
         watch.on_up(seconds(0), 0, true);
         watch.on_up(seconds(0), 1, true);
         watch
@@ -376,6 +382,20 @@ mod tests {
         watch.on_event(seconds(100), 0, &queued(false), 1).expect("it begins to wait");
         watch.count_from(seconds(190));
         watch.on_launch(seconds(200), 1, at(), 1).expect("it was healed ten seconds ago");
+    }
+
+    #[test]
+    fn a_busy_machine_with_a_small_store_does_not_count() {
+        let mut watch = watch();
+        let other = (TaskId::new(1, 8), Attempt(1));
+        watch.on_launch(seconds(1), 0, other, 2).expect("it waited nowhere");
+        watch.on_launch(seconds(1), 1, other, 1).expect("it waited nowhere");
+        watch.is_cramped(seconds(2), 1, true);
+        watch.on_event(seconds(5), 0, &queued(false), 1).expect("it begins to wait");
+        watch.is_cramped(seconds(30), 1, false);
+        watch.on_launch(seconds(31), 0, at(), 1).expect("its store was small until now");
+        watch.on_event(seconds(40), 0, &queued(false), 1).expect("it begins to wait");
+        assert!(watch.on_launch(seconds(70), 0, at(), 1).is_err(), "n1 had space");
     }
 
     #[test]

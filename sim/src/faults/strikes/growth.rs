@@ -155,11 +155,21 @@ impl World {
 
     /// True if some node has a small store, from the start or by a change of its tuning.
     fn is_cramped(&self) -> bool {
-        let nodes = self.machines.iter().filter_map(|machine| machine.node.as_ref());
-        let mut tunings = nodes.filter_map(|node| node.state(self.now).tuning);
-        let is_small =
-            |tuning: wire::Tuning| tuning.store_soft_bytes.is_some_and(|it| it < u64::MAX);
-        self.options.tuning.store_soft_bytes != u64::MAX || tunings.any(is_small)
+        let mut nodes = 0..self.machines.len();
+        self.options.tuning.store_soft_bytes != u64::MAX
+            || nodes.any(|node| self.has_small_store(node))
+    }
+
+    fn has_small_store(&self, node: usize) -> bool {
+        let node = self.machines[node].node.as_ref();
+        let tuning = node.and_then(|node| node.state(self.now).tuning);
+        tuning.and_then(|tuning| tuning.store_soft_bytes).is_some_and(|bytes| bytes < u64::MAX)
+    }
+
+    /// A node has started, or its tuning may have changed.
+    pub(crate) fn note_small_store(&mut self, node: usize) {
+        let is_small = self.has_small_store(node);
+        self.starve.is_cramped(self.now, node, is_small);
     }
 
     /// Checks that the nodes of a grown cluster finally report all copies.
