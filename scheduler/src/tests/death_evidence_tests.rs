@@ -47,6 +47,17 @@ fn node(homes: Homes) -> Scheduler {
 
 /// The node becomes home of a command that its earlier incarnation had started, alone on its node.
 fn serve_what_was_started(home: &mut Scheduler, by: u32, out: &mut Out) {
+    serve_started(home, by, Vec::new(), &[wire::StartFact::Started], out);
+}
+
+/// As above: attempt 7 has these facts of starts, and the other records are loaded before them.
+fn serve_started(
+    home: &mut Scheduler,
+    by: u32,
+    before: Vec<LedgerRecord>,
+    facts: &[wire::StartFact],
+    out: &mut Out,
+) {
     let body = Some(wire::spec::Body::Command(wire::Command::default()));
     let chunk = wire::Chunk {
         job: JOB.0,
@@ -57,14 +68,15 @@ fn serve_what_was_started(home: &mut Scheduler, by: u32, out: &mut Out) {
     let settings = Some(wire::JobSettings::default());
     let visible = wire::VisibleRecord { settings, chunks: 1, ..Default::default() };
     let started = wire::StartRecord {
-        index: vec![0],
-        attempt: vec![7],
-        node: vec![0],
-        incarnation: vec![by],
-        fact: vec![wire::StartFact::Started as i32],
+        index: vec![0; facts.len()],
+        attempt: vec![7; facts.len()],
+        node: vec![0; facts.len()],
+        incarnation: vec![by; facts.len()],
+        fact: facts.iter().map(|&fact| fact as i32).collect(),
     };
-    let records =
-        [LedgerRecord::Chunk(chunk), LedgerRecord::Visible(visible), LedgerRecord::Start(started)];
+    let mut records = vec![LedgerRecord::Chunk(chunk), LedgerRecord::Visible(visible)];
+    records.extend(before);
+    records.push(LedgerRecord::Start(started));
     for record in records {
         home.adopt(Time(1), MINE, JOB, record).expect("records fit one another");
     }
@@ -76,6 +88,50 @@ fn serve_what_was_started(home: &mut Scheduler, by: u32, out: &mut Out) {
 
 fn crash_count(home: &Scheduler) -> u8 {
     home.home.ledger.crash_count(TaskId { job: JOB, local: LocalId::new(MINE, 0) })
+}
+
+/// A recall came while a home asked for witnesses of a death, and then this home died, too. The
+/// next home asks again. Nothing is asked about an attempt that had ended or still ran.
+#[test]
+fn a_recall_does_not_hide_a_death_that_was_not_judged() {
+    use wire::StartFact::{StartOver, Started};
+    let recall = |void: u64| {
+        let (parent, attempt) = (1 << 40, 9);
+        let (child, slot, output, recalled) = (vec![0], vec![0], vec![0], vec![void]);
+        let credit = wire::Credit {
+            job: JOB.0,
+            parent,
+            attempt,
+            child,
+            slot,
+            output,
+            recalled,
+            ..Default::default()
+        };
+        let credits = vec![credit];
+        LedgerRecord::Credit(wire::CreditRecord { credits, ..Default::default() })
+    };
+    let end = || {
+        let (index, attempt) = (vec![0], vec![7]);
+        let verdict = vec![wire::Verdict::Done as u32];
+        LedgerRecord::End(wire::EndRecord {
+            index,
+            attempt,
+            verdict,
+            node: vec![0],
+            ..Default::default()
+        })
+    };
+    for (before, facts, expected) in [
+        (vec![recall(7)], &[Started][..], 1),
+        (vec![recall(7), end()], &[Started], 0),
+        (vec![recall(7)], &[Started, StartOver], 0),
+        (vec![recall(8)], &[Started], 0),
+    ] {
+        let mut home = node(homes(&[], 1));
+        serve_started(&mut home, 2, before, facts, &mut Out::default());
+        assert_eq!(crash_count(&home), expected, "{facts:?}");
+    }
 }
 
 #[test]

@@ -486,7 +486,8 @@ impl Ledger {
                 return Err(RecordError(format!("task {task} was started but is not stored")));
             };
             let begins = matches!(fact, StartFact::Started | StartFact::StartOver);
-            let is_void = begins && self.recalls.is_void(task, Attempt(attempt));
+            let is_void =
+                begins && self.recalls.is_void_start(task, Attempt(attempt), cell.attempt);
             if is_void || self.is_earlier(task, Attempt(attempt)) {
                 continue;
             }

@@ -51,6 +51,18 @@ impl Recalls {
     pub(in crate::home::ledger) fn is_void(&self, task: TaskId, attempt: Attempt) -> bool {
         self.void.get(&task).is_some_and(|&void| attempt <= void)
     }
+    /// Whether a recall made the start of this attempt void. `last`: the last attempt with a stored
+    /// end or holder. The start of a recalled attempt that has neither counts: its node has died,
+    /// and the home that recalled it had not judged this death.
+    pub(in crate::home::ledger) fn is_void_start(
+        &self,
+        task: TaskId,
+        attempt: Attempt,
+        last: Attempt,
+    ) -> bool {
+        let void = self.void.get(&task);
+        void.is_some_and(|&void| attempt < void || attempt == void && attempt <= last)
+    }
     /// Whether this attempt has ended and its end does not count yet.
     pub(in crate::home::ledger) fn waits(&self, task: TaskId, attempt: Attempt) -> bool {
         let pending = self.pending.get(&task);
