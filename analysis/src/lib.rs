@@ -38,5 +38,5 @@ pub use events::{Entry, Merged, NodeLog, ReadError};
 pub use fold::Fold;
 pub use report::{Reads, RunFacts, RunReport, Series};
 pub use stages::{Kinds, StageRow};
-pub use trace::TraceWriter;
+pub use trace::{Edges, Label, TraceWriter};
 pub use waits::Waits;

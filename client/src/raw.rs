@@ -11,6 +11,7 @@ use std::time::Duration;
 use proto::wire::{self, map_command};
 use proto::{JobId, LocalId, NodeId};
 
+use crate::records::Extras;
 pub use crate::records::{JobRecordList, JobRecords, is_ended};
 use crate::{Client, ClientError, KvOp, KvResult, TaskSpec};
 
@@ -127,7 +128,7 @@ impl Raw<'_> {
         request_timeout: Duration,
         see: impl FnMut(wire::TaskState),
     ) -> Result<bool, ClientError> {
-        self.0.known_task_records(job, (request_timeout, false), see).await
+        self.0.known_task_records(job, (request_timeout, Extras::None), see).await
     }
 
     /// As [`Client::known_tasks`], with the kept outputs of spawned tasks.
@@ -137,7 +138,17 @@ impl Raw<'_> {
         request_timeout: Duration,
         see: impl FnMut(wire::TaskState),
     ) -> Result<bool, ClientError> {
-        self.0.known_task_records(job, (request_timeout, true), see).await
+        self.0.known_task_records(job, (request_timeout, Extras::Kept), see).await
+    }
+
+    /// As [`Client::known_tasks`], with the parents of tasks as far as their homes have them.
+    pub async fn tasks_with_parents(
+        self,
+        job: JobId,
+        request_timeout: Duration,
+        see: impl FnMut(wire::TaskState),
+    ) -> Result<bool, ClientError> {
+        self.0.known_task_records(job, (request_timeout, Extras::Parents), see).await
     }
 
     /// As [`Client::explain`].

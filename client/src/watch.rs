@@ -6,7 +6,7 @@ use proto::wire::{self, map_command};
 use proto::{JobId, LocalId, NodeId};
 
 use crate::info::{Explanation, JobInfo, Jobs, Member, NodeInfo, TaskInfo};
-use crate::records::JobRecords;
+use crate::records::{Extras, JobRecords};
 use crate::{Client, ClientError};
 
 impl Client {
@@ -104,7 +104,7 @@ impl Client {
         request_timeout: Duration,
         mut see: impl FnMut(TaskInfo),
     ) -> Result<bool, ClientError> {
-        let how = (request_timeout, false);
+        let how = (request_timeout, Extras::None);
         self.known_task_records(job, how, |record| see(TaskInfo::of_record(record))).await
     }
 

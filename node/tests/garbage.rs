@@ -421,7 +421,8 @@ fn request(dice: &mut Values) -> wire::request::Body {
         5 => {
             let (job, after, limit) = (dice.number(), dice.number(), dice.number() as u32);
             let (from_start, kept) = (dice.below(2) == 0, dice.below(2) == 0);
-            Body::Tasks(wire::TasksQuery { job, after, limit, from_start, kept })
+            let parents = !kept;
+            Body::Tasks(wire::TasksQuery { job, after, limit, from_start, kept, parents })
         }
         6 => Body::Explain(wire::TaskQuery {
             job: dice.number(),

@@ -1,9 +1,12 @@
 //! `starling run`: a cluster for one workflow, from the first byte to the summary.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use analysis::{Kinds, LowerBounds, Network, PaperBound, PaperModel, RunFacts, RunReport};
+use analysis::{
+    Edges, Kinds, Label, LowerBounds, Network, PaperBound, PaperModel, RunFacts, RunReport,
+};
 use clap::Args;
 use client::{Client, JobSettings, SubmitOptions, now_ns};
 use proto::wire::{self, JobState};
@@ -274,13 +277,34 @@ async fn describe(
     span: (Time, Time),
 ) -> Result<(), Failure> {
     let traced = work.trace.take().map_or(Ok(()), |file| {
-        let names = |task: TaskId| Some(work.graph.task_name(plan.task_of(task.local)?));
-        logs.write_trace(file, Some(span.0), names)
+        let labels = |task: TaskId| label(work.graph, plan.task_of(task.local)?);
+        logs.write_trace(file, Some(span.0), labels, edges(work.graph, plan))
     });
     if let Some(file) = work.instance.take() {
         file.write(client, logs, (work.graph, plan), span).await?;
     }
     traced
+}
+
+/// The name and the kind of a task in a trace.
+fn label(graph: &Graph, task: u32) -> Option<Label> {
+    let name = graph.task_name(task);
+    let kind = match graph.specs().get(graph.task(task).spec_index as usize)?.kind.as_str() {
+        "" => lens::failures::kind_of_name(&name),
+        kind => kind.to_owned(),
+    };
+    Some(Label { name, kind })
+}
+
+/// The edges of a graph, as far as a trace draws them.
+fn edges(graph: &Graph, plan: &Plan<'_>) -> Edges {
+    let mut edges = Edges::default();
+    for task in 0..graph.len() as u32 {
+        let parents: BTreeSet<u32> = graph.parents(task).map(|edge| edge.task).collect();
+        let parents = parents.into_iter().map(|parent| plan.local_id(parent));
+        edges.add(plan.local_id(task), parents);
+    }
+    edges
 }
 
 /// Whether tasks are commands or calls, and not recorded runtimes alone.

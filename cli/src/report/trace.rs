@@ -3,17 +3,23 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use analysis::{Edges, Label};
 use clap::{Args, ValueEnum};
 use lens::Record;
-use proto::{TaskId, Time};
+use lens::failures::kind_of_name;
+use proto::{LocalId, TaskId, Time, wire};
 use verb::Context;
 use verb::cluster::logs::{Logs, TraceFile};
 use verb::errors::{Done, Exit, Failure};
 use verb::files;
+use verb::output::say;
 
 use super::{Source, collect};
 
+/// The time in which homes answer, or the trace is without the names of their tasks.
+const TASKS_TIMEOUT: Duration = Duration::from_secs(30);
 /// The bytes that are compressed at once.
 const COMPRESSED_AT_ONCE: usize = 64 << 10;
 
@@ -88,10 +94,20 @@ fn from_logs(context: &Context, args: &TraceArgs, job: &crate::common::selector:
         let state = client.raw().job(job).await?;
         let file = TraceFile::open(&args.output)?;
         let logs = Logs::read(&client, job, None).await?;
-        let mut names = HashMap::new();
-        client.raw().tasks(job, |task| drop(names.insert(task.local, task.name))).await?;
-        let name = |task: TaskId| names.get(&task.local.0).cloned();
-        logs.write_trace(file, Some(Time(state.submitted_ns)), name)?;
+        let (mut names, mut edges) = (HashMap::new(), Edges::default());
+        let see = |task: wire::TaskState| {
+            edges.add(LocalId(task.local), task.parents.iter().copied().map(LocalId));
+            names.insert(task.local, task.name);
+        };
+        if !client.raw().tasks_with_parents(job, TASKS_TIMEOUT, see).await? {
+            say("warning: without the names and inputs of some tasks: their homes do not answer");
+        }
+        let label = |task: TaskId| {
+            let name = names.get(&task.local.0)?.clone();
+            let kind = kind_of_name(&name);
+            Some(Label { name, kind })
+        };
+        logs.write_trace(file, Some(Time(state.submitted_ns)), label, edges)?;
         Ok(Exit::Ok)
     })
 }

@@ -15,6 +15,16 @@ use crate::{Client, ClientError, link};
 /// The time that a node has to list the tasks that it runs for others.
 const GUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// What a list of tasks has beside their states.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Extras {
+    None,
+    /// The kept outputs of spawned tasks.
+    Kept,
+    /// The parents of tasks.
+    Parents,
+}
+
 /// The epoch under which this node serves a partition by the map; `None` if it does not.
 fn serves(map: &wire::ClusterMap, node: NodeId, partition: PartitionId) -> Option<u64> {
     let entry = map.partitions.get(partition.0 as usize)?;
@@ -234,32 +244,32 @@ impl Client {
         see: impl FnMut(wire::TaskState),
     ) -> Result<(), ClientError> {
         let state = self.job_record(job).await?;
-        let how = (self.request_timeout(), false);
+        let how = (self.request_timeout(), Extras::None);
         self.tasks_by_homes(job, &state, how, see).await?.map_or(Ok(()), Err)
     }
 
-    /// The tasks of a job from homes that answer within `request_timeout`, if `kept` with kept
-    /// outputs of spawned ones. False if some do not answer.
+    /// The tasks of a job from homes that answer within `request_timeout`, with more of each as
+    /// asked. False if some do not answer.
     pub(crate) async fn known_task_records(
         &self,
         job: JobId,
-        (request_timeout, kept): (Duration, bool),
+        (request_timeout, extras): (Duration, Extras),
         see: impl FnMut(wire::TaskState),
     ) -> Result<bool, ClientError> {
         let state = match tokio::time::timeout(request_timeout, self.job_record(job)).await {
             Ok(Err(ClientError::ClusterUnreachable(_))) | Err(_) => return Ok(false),
             Ok(state) => state?,
         };
-        Ok(self.tasks_by_homes(job, &state, (request_timeout, kept), see).await?.is_none())
+        Ok(self.tasks_by_homes(job, &state, (request_timeout, extras), see).await?.is_none())
     }
 
-    /// Asks each home for its tasks, if `kept` with kept outputs of spawned ones, and repeats this
-    /// for homes that do not answer. Returns the error of the last one that has not answered.
+    /// Asks each home for its tasks, with more of each as asked, and repeats this for homes that do
+    /// not answer. Returns the error of the last one that has not answered.
     async fn tasks_by_homes(
         &self,
         job: JobId,
         state: &wire::JobState,
-        (request_timeout, kept): (Duration, bool),
+        (request_timeout, extras): (Duration, Extras),
         mut see: impl FnMut(wire::TaskState),
     ) -> Result<Option<ClientError>, ClientError> {
         let mut left: BTreeSet<PartitionId> =
@@ -275,7 +285,7 @@ impl Client {
             let homes: BTreeSet<NodeId> = left.iter().map(|&it| self.home(it)).collect();
             let mut silent = None;
             for home in homes {
-                let walked = self.tasks_of((job, kept), home, &left, |mut task| {
+                let walked = self.tasks_of((job, extras), home, &left, |mut task| {
                     if told.insert(task.local) {
                         if running.get(&task.local) == Some(&task.attempt) {
                             task.set_phase(wire::TaskPhase::RunningTask);
@@ -305,7 +315,7 @@ impl Client {
     /// partitions.
     async fn tasks_of(
         &self,
-        (job, kept): (JobId, bool),
+        (job, extras): (JobId, Extras),
         home: NodeId,
         wanted: &BTreeSet<PartitionId>,
         mut see: impl FnMut(wire::TaskState),
@@ -328,7 +338,8 @@ impl Client {
         let (mut after, mut from_start) = (0, true);
         loop {
             let limit = limits::TASKS_PER_ANSWER_MAX as u32;
-            let query = wire::TasksQuery { job: job.0, after, limit, from_start, kept };
+            let (kept, parents) = (extras == Extras::Kept, extras == Extras::Parents);
+            let query = wire::TasksQuery { job: job.0, after, limit, from_start, kept, parents };
             let body = request::Body::Tasks(query);
             let page = match self.ask_once(home, body, self.request_timeout()).await {
                 Ok(Some(response::Body::Tasks(page))) => page,

@@ -6,6 +6,7 @@ mod job_list;
 mod job_watch;
 mod node;
 
+pub(crate) use job::Extras;
 pub use job::is_ended;
 pub use job_list::JobRecordList;
 pub use job_watch::JobRecords;

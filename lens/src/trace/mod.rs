@@ -4,6 +4,7 @@
 //! overlap.
 
 mod chrome;
+mod counters;
 mod perfetto;
 
 pub use chrome::chrome;

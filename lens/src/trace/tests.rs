@@ -62,3 +62,23 @@ fn a_trace_of_many_attempts_is_valid() {
     let record = crate::record::tests::large(4_000);
     assert_eq!(chrome_slices(&record).len(), 4_000);
 }
+
+#[test]
+fn names_cannot_end_a_script_or_a_string() {
+    let mut record = record();
+    let name = "</script>\"&'";
+    record.tasks = vec![crate::TaskRow {
+        task: LocalId(1),
+        name: name.to_owned(),
+        ..crate::TaskRow::default()
+    }];
+    let mut bytes = Vec::new();
+    chrome(&record, &mut bytes).unwrap();
+    assert!(!bytes.contains(&b'<') && !bytes.contains(&b'&'));
+    let json: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+    let events = json["traceEvents"].as_array().unwrap();
+    let slice = events.iter().find(|it| it["ph"] == "X" && it["name"] == name).unwrap();
+    assert_eq!((&slice["cat"], slice["cname"].is_string()), (&"a".into(), true));
+    let counters = events.iter().filter(|it| it["ph"] == "C" && it["name"] == "attempts");
+    assert!(counters.count() > 0 && json["otherData"]["data_flows"] == 0);
+}

@@ -80,6 +80,16 @@ fn ended() -> (Scheduler, Out) {
     home_of(vec![visible_record(0, true), ends(&[], &[failed, skipped])])
 }
 
+#[test]
+fn parents_are_listed_for_those_that_ask() {
+    let (home, _) = ended();
+    let query = wire::TasksQuery { job: 1, from_start: true, ..Default::default() };
+    let list = |query| home.home.ledger.list(&query).tasks.into_iter().map(|it| it.parents);
+    assert!(list(query).all(|parents| parents.is_empty()));
+    let asked = list(wire::TasksQuery { parents: true, ..query });
+    assert_eq!(asked.collect::<Vec<_>>(), [[parent()], [parent()]]);
+}
+
 fn tell_round(home: &mut Scheduler, round: u32, retried: Vec<u64>, out: &mut Out) {
     let total = wire::PartitionTotal { partition: MINE.0, chunks: 1, tasks: 2 };
     let settings = Some(settings(round));

@@ -146,5 +146,6 @@ fn kept_outputs_of_spawned_tasks_are_listed_and_counted() {
     let part = wire::KeptFile { output: 1, file: "part-7".to_owned(), form: 0 };
     assert_eq!(kept, [(task().local.0, &[][..]), (child(1).local.0, &[part])]);
     let unasked = ledger.list(&wire::TasksQuery { kept: false, ..query }).tasks;
+    assert!(unasked.iter().all(|it| it.parents.is_empty()));
     assert!(unasked.iter().all(|it| it.kept.is_empty()));
 }

@@ -98,7 +98,8 @@ fn wide_tasks_count_on_all_their_slots() {
     let trace = instance.sandbox().path("trace.json");
     instance.starling(&["trace", &id, "-o", trace.to_str().unwrap()]).ok();
     let trace: Value = serde_json::from_slice(&fs::read(trace).unwrap()).unwrap();
-    let drawn = trace["traceEvents"].as_array().unwrap().iter().filter(|it| it["ph"] == "X");
+    let events = trace["traceEvents"].as_array().unwrap();
+    let drawn = events.iter().filter(|it| it["ph"] == "X" && it["cat"] == "wide");
     assert_eq!(drawn.count(), 80, "each on two slots");
 }
 

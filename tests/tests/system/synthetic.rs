@@ -86,6 +86,12 @@ fn a_trace_holds_every_task() {
     let events = value["traceEvents"].as_array().or(value.as_array()).expect("a list of events");
     let ran = events.iter().filter(|event| event["ph"] == "X").count();
     assert!(ran >= 50, "{ran} spans for 50 tasks");
+    let of = |phase: &str| {
+        let flows = events.iter().filter(|it| it["ph"] == phase && it["cat"] == "data");
+        flows.map(|it| it["id"].as_u64().expect("a number")).collect::<Vec<u64>>()
+    };
+    assert_eq!(of("s").len(), 40, "a flow for each edge");
+    assert_eq!(of("s"), of("f"));
 }
 
 /// Extreme graphs: one parent of very many tasks, one child of very many, and one very long chain.

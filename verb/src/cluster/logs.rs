@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use analysis::{Entry, Fold, Kinds, Merged, TraceWriter};
+use analysis::{Edges, Entry, Fold, Kinds, Label, Merged, TraceWriter};
 use client::{Client, ClientError};
 use proto::event::{End, Event, RetryReason};
 use proto::wire::NodeState;
@@ -177,21 +177,31 @@ impl Logs {
         self.logs.iter().any(|(read, _)| *read == node)
     }
 
-    /// Writes a Chrome trace.
+    /// Writes a Chrome trace. Flows that are left out are counted on stderr.
     pub fn write_trace(
         &self,
         to: TraceFile,
         origin: Option<Time>,
-        names: impl FnMut(TaskId) -> Option<String>,
+        labels: impl FnMut(TaskId) -> Option<Label>,
+        edges: Edges,
     ) -> Result<(), Failure> {
         let TraceFile { path, file } = to;
         let failed = |error: std::io::Error| Failure::file(&path, &error);
         if file.metadata().map_err(failed)?.is_file() {
             file.set_len(0).map_err(failed)?;
         }
-        let mut writer = TraceWriter::new(BufWriter::new(file), origin, names).map_err(failed)?;
+        let writer = TraceWriter::new(BufWriter::new(file), origin, labels).map_err(failed)?;
+        let mut writer = writer.with_edges(edges);
         self.for_each(|entry| writer.push(entry).map_err(failed))?;
+        let left_out = writer.flow_counts().left_out;
         writer.finish().map_err(failed)?;
+        if left_out > 0 {
+            let most = analysis::trace::FLOWS_MAX;
+            say(&format!(
+                "warning: {left_out} flows are left out of the trace, which has at most {most} of \
+                 data and {most} of moves"
+            ));
+        }
         Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! Queries of the ledger: names, listings, explanations.
 
+use std::collections::BTreeSet;
+
 use prost::Message as _;
 use proto::limits::{OUTPUT_SUMS_PER_ANSWER_MAX, TASK_SIZES_REPORTED_MAX, TASKS_PER_ANSWER_MAX};
 use proto::work::{Captured, Used};
@@ -16,8 +18,11 @@ const UNMET_PARENTS_REPORTED_MAX: usize = 4096;
 const ARGV_SHOWN_BYTES_MAX: usize = 4096;
 /// The maximum number of output names in an explanation of a task.
 const OUTPUT_FILES_SHOWN_MAX: usize = 1_000;
-/// A page of a list ends after the task with which its kept outputs have this many bytes.
-const KEPT_PER_ANSWER_BYTES: usize = 1 << 20;
+/// A page of a list ends after the task with which its kept outputs and parents have this many
+/// bytes.
+const EXTRAS_PER_ANSWER_BYTES: usize = 1 << 20;
+/// The maximum number of parents of a task in a list.
+const PARENTS_LISTED_MAX: usize = 4096;
 
 impl Ledger {
     /// The task's name: its own, or its spec's with `{i}` filled in.
@@ -106,6 +111,7 @@ impl Ledger {
             .collect(),
             sums_after: 0,
             kept: Vec::new(),
+            parents: Vec::new(),
             cpu_us: used.cpu_us,
             max_rss_kib: used.max_rss_kib,
         })
@@ -124,6 +130,13 @@ impl Ledger {
             form: declared.form,
         })
         .collect()
+    }
+
+    /// The distinct parents of a task, ascending, as long as its home has its inputs.
+    fn listed_parents(&self, task: TaskId) -> Vec<u64> {
+        let parents = self.part(task).into_iter().flat_map(|part| part.parents(task.local.index()));
+        let parents = parents.map(|(_, parent)| parent).take(PARENTS_LISTED_MAX);
+        parents.collect::<BTreeSet<u64>>().into_iter().collect()
     }
 
     /// A page of the checksums of a done task's outputs, from this output on.
@@ -160,15 +173,19 @@ impl Ledger {
             indices.map(move |index| LocalId::new(partition, index))
         });
         let mut ids = ids.map(|local| TaskId { job: JobId(query.job), local });
-        let (mut tasks, mut kept_bytes) = (Vec::new(), 0);
+        let (mut tasks, mut extra_bytes) = (Vec::new(), 0);
         for task in ids.by_ref().take(limit) {
             let Some(mut state) = self.task_state(task) else { continue };
             if query.kept {
                 state.kept = self.kept_files(task);
-                kept_bytes += state.kept.iter().map(|kept| kept.encoded_len()).sum::<usize>();
+                extra_bytes += state.kept.iter().map(|kept| kept.encoded_len()).sum::<usize>();
+            }
+            if query.parents {
+                state.parents = self.listed_parents(task);
+                extra_bytes += size_of_val(&*state.parents);
             }
             tasks.push(state);
-            if kept_bytes >= KEPT_PER_ANSWER_BYTES {
+            if extra_bytes >= EXTRAS_PER_ANSWER_BYTES {
                 break;
             }
         }

@@ -55,6 +55,7 @@ impl World {
                 limit: self.dice.below(20) as u32,
                 from_start: self.dice.chance(300),
                 kept: job.is_multiple_of(2),
+                parents: false,
             }),
             6 => {
                 let key = Bytes::from_static(b"key-0");

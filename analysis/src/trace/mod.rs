@@ -3,22 +3,37 @@ Writes a run as Chrome trace JSON for Perfetto and chrome://tracing. `starling t
 
 A process is a node, and a thread is a slot. Each attempt is one complete event on each of its
 slots. Steals, pushes, further attempts and stale completions are instants. Fetches are asynchronous
-spans beside the slots. The trace is written while the log is read; only queued and running attempts
-are in memory.
+spans beside the slots. Flows lead from a parent to the tasks that read its outputs, and from the
+node that a task has left to its start. Each node has counters of queued and running attempts.
+
+The trace is written while the log is read. In memory are queued and running attempts, and a bounded
+number of flows.
 */
+
+mod counters;
+mod flows;
+mod json;
+mod words;
+
+pub use flows::{Edges, FLOWS_MAX, FlowCounts};
+pub(crate) use words::{end_word, reason_word, retry_reason};
 
 use std::io::{self, Write};
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
-use proto::event::{End, Event, Reason, RetryReason};
+use proto::event::{End, Event, Reason};
 use proto::{Attempt, NodeId, Policy, Span, TaskId, Time};
 use serde_json::{Value, json};
 
+use self::counters::{Counters, Stage};
+use self::flows::{Flow, Flows, Place};
 use crate::events::Entry;
 
 /// The thread of an attempt without a start in the log.
 const SLOT_UNKNOWN: u32 = 1 << 20;
+/// The thread of a node with the moves of tasks to other nodes.
+const SLOT_MOVES: u32 = SLOT_UNKNOWN + 1;
 
 /// An attempt on a node that has not ended.
 #[derive(Clone, Debug, Default)]
@@ -28,38 +43,82 @@ struct Pending {
     more: Vec<u32>,
     reason: Option<Reason>,
     queued: Option<Time>,
+    /// The node that it left for this one, and the time.
+    left: Option<(Left, NodeId, Time)>,
+}
+
+/// The way of a task to another node.
+#[derive(Clone, Copy, Debug)]
+enum Left {
+    Pushed,
+    Stolen,
+}
+
+impl Pending {
+    fn stage(&self) -> Stage {
+        match (self.slot, self.queued) {
+            (Some(_), _) => Stage::Running,
+            (None, Some(_)) => Stage::Queued,
+            (None, None) => Stage::None,
+        }
+    }
+}
+
+/// What the trace calls a task. Tasks of one kind have one category and colour.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Label {
+    pub name: String,
+    /// Empty: not known.
+    pub kind: String,
 }
 
 /// Reads events in order of time and writes JSON to `out`.
 #[derive(Debug)]
 pub struct TraceWriter<W, N> {
     out: W,
-    /// Returns the name of a task, if it has one.
-    names: N,
+    /// Returns the name and the kind of a task, if it has a name.
+    labels: N,
     /// Time 0 of the trace.
     origin: Option<Time>,
     written: u64,
     fetches: u64,
+    flows: Flows,
+    counters: Counters,
     pending: HashMap<(NodeId, TaskId, Attempt), Pending, FixedState>,
     threads: HashSet<(NodeId, u32), FixedState>,
     /// The latest incarnation of each node in the log.
     started: HashMap<NodeId, u32, FixedState>,
 }
 
-impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
+impl<W: Write, N: FnMut(TaskId) -> Option<Label>> TraceWriter<W, N> {
     /// Time 0 is `origin`, or the time of the first event.
-    pub fn new(mut out: W, origin: Option<Time>, names: N) -> io::Result<Self> {
+    pub fn new(mut out: W, origin: Option<Time>, labels: N) -> io::Result<Self> {
         out.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
         Ok(Self {
             out,
-            names,
+            labels,
             origin,
             written: 0,
             fetches: 0,
+            flows: Flows::default(),
+            counters: Counters::default(),
             pending: HashMap::default(),
             threads: HashSet::default(),
             started: HashMap::default(),
         })
+    }
+
+    /// Draws the flows of data along these edges.
+    #[must_use]
+    pub fn with_edges(mut self, edges: Edges) -> Self {
+        self.flows = Flows::new(edges);
+        self
+    }
+
+    /// The numbers of flows so far.
+    #[must_use]
+    pub fn flow_counts(&self) -> FlowCounts {
+        self.flows.counts
     }
 
     pub fn push(&mut self, entry: &Entry) -> io::Result<()> {
@@ -69,32 +128,14 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
             Event::NodeStarted { node, incarnation, slots } => {
                 self.node_started(node, incarnation, slots, time)
             }
-            Event::Queued { task, attempt, reason, .. } => {
-                let pending = self.pending.entry((node, task, attempt)).or_default();
-                // A stolen or pushed task keeps the reason of its move.
-                pending.reason = pending.reason.or(Some(reason));
-                pending.queued = pending.queued.or(Some(time));
-                Ok(())
-            }
-            Event::Pushed { task, attempt, to, reason, input_bytes } => {
-                self.pending.remove(&(node, task, attempt));
-                let args = json!({"to": to.0, "reason": reason_word(reason), "bytes": input_bytes});
-                self.instant(node, time, "push", task, attempt, args)
-            }
-            Event::Stolen { task, attempt, from } => {
-                self.pending.remove(&(from, task, attempt));
-                self.instant(node, time, "steal", task, attempt, json!({"from": from.0}))
-            }
+            Event::Queued { .. }
+            | Event::Pushed { .. }
+            | Event::Stolen { .. }
+            | Event::Started { .. }
+            | Event::Widened { .. }
+            | Event::Dismissed { .. } => self.before_the_end(entry),
             Event::Fetched { task, attempt, from, bytes, took } => {
                 self.fetched(node, time, (task, attempt), from, bytes, took)
-            }
-            Event::Started { task, attempt, slot } | Event::Widened { task, attempt, slot } => {
-                let pending = self.pending.entry((node, task, attempt)).or_default();
-                match pending.slot {
-                    None => pending.slot = Some(slot),
-                    Some(_) => pending.more.push(slot),
-                }
-                Ok(())
             }
             Event::PartBegan { .. } | Event::PartEnded { .. } => self.part_of_gang(entry),
             Event::Ended { .. } => self.ended(entry),
@@ -104,9 +145,6 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
             }
             Event::Stale { task, attempt } => {
                 self.instant(node, time, "stale", task, attempt, json!({}))
-            }
-            Event::Dismissed { task, attempt } => {
-                self.instant(node, time, "dismissed", task, attempt, json!({}))
             }
             Event::TakenOver { task, attempt, from } => {
                 self.instant(node, time, "taken over", task, attempt, json!({"from": from.0}))
@@ -134,6 +172,99 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
             Event::Staged { .. } | Event::Visible { .. } | Event::Removing { .. } => Ok(()),
             Event::Committed { .. } | Event::Turned { .. } | Event::JobEnded { .. } => Ok(()),
         }
+    }
+
+    /// An attempt enters a queue, moves, starts, or is revoked.
+    fn before_the_end(&mut self, entry: &Entry) -> io::Result<()> {
+        let Entry { node, time, event } = *entry;
+        match event {
+            Event::Queued { task, attempt, reason, .. } => {
+                self.change(node, time, (task, attempt), |pending| {
+                    // A stolen or pushed task keeps the reason of its move.
+                    pending.reason = pending.reason.or(Some(reason));
+                    pending.queued = pending.queued.or(Some(time));
+                })
+            }
+            Event::Pushed { task, attempt, to, reason, input_bytes } => {
+                self.leaves((node, to), time, (task, attempt), Left::Pushed)?;
+                let args = json!({"to": to.0, "reason": reason_word(reason), "bytes": input_bytes});
+                self.instant(node, time, "push", task, attempt, args)
+            }
+            Event::Stolen { task, attempt, from } => {
+                self.leaves((from, node), time, (task, attempt), Left::Stolen)?;
+                self.instant(node, time, "steal", task, attempt, json!({"from": from.0}))
+            }
+            Event::Started { task, attempt, slot } | Event::Widened { task, attempt, slot } => self
+                .change(node, time, (task, attempt), |pending| match pending.slot {
+                    None => pending.slot = Some(slot),
+                    Some(_) => pending.more.push(slot),
+                }),
+            Event::Dismissed { task, attempt } => {
+                let known = self.pending.get(&(node, task, attempt));
+                if known.is_some_and(|pending| pending.slot.is_none()) {
+                    self.forget(node, time, (task, attempt))?;
+                }
+                self.instant(node, time, "dismissed", task, attempt, json!({}))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Changes a pending attempt, and counts it.
+    fn change(
+        &mut self,
+        node: NodeId,
+        time: Time,
+        (task, attempt): (TaskId, Attempt),
+        change: impl FnOnce(&mut Pending),
+    ) -> io::Result<()> {
+        let pending = self.pending.entry((node, task, attempt)).or_default();
+        let before = pending.stage();
+        change(pending);
+        let after = pending.stage();
+        self.count(node, time, before, after)
+    }
+
+    /// An attempt is not pending on this node any more.
+    fn forget(
+        &mut self,
+        node: NodeId,
+        time: Time,
+        (task, attempt): (TaskId, Attempt),
+    ) -> io::Result<Pending> {
+        let Some(pending) = self.pending.remove(&(node, task, attempt)) else {
+            return Ok(Pending::default());
+        };
+        self.count(node, time, pending.stage(), Stage::None)?;
+        Ok(pending)
+    }
+
+    /// A task leaves a node for another one.
+    fn leaves(
+        &mut self,
+        (from, to): (NodeId, NodeId),
+        time: Time,
+        (task, attempt): (TaskId, Attempt),
+        how: Left,
+    ) -> io::Result<()> {
+        self.forget(from, time, (task, attempt))?;
+        let left = Some((how, from, time));
+        self.change(to, time, (task, attempt), |pending| pending.left = left)
+    }
+
+    fn count(&mut self, node: NodeId, time: Time, before: Stage, after: Stage) -> io::Result<()> {
+        for sample in self.counters.change(node, time, before, after) {
+            self.sample(&sample)?;
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, sample: &counters::Sample) -> io::Result<()> {
+        let args = json!({"running": sample.running, "queued": sample.queued});
+        self.write(&json!({
+            "ph": "C", "name": "attempts", "pid": sample.node.0, "tid": 0,
+            "ts": self.micros(sample.time), "args": args,
+        }))
     }
 
     /// A node other than the first one of a gang gives it a slot, or has its slots back.
@@ -177,7 +308,15 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
 
     /// Closes the JSON. Most viewers read an unclosed file too, but it is not valid JSON.
     pub fn finish(mut self) -> io::Result<W> {
-        self.out.write_all(b"\n]}\n")?;
+        for sample in self.counters.finish() {
+            self.sample(&sample)?;
+        }
+        let FlowCounts { data, moves, left_out, unmatched } = self.flows.counts;
+        let other = json!({
+            "data_flows": data, "move_flows": moves, "flows_left_out": left_out,
+            "flows_without_a_slice": unmatched,
+        });
+        write!(self.out, "\n],\"otherData\":{other}}}\n")?;
         self.out.flush()?;
         Ok(self.out)
     }
@@ -198,6 +337,12 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
             self.metadata("process_name", node, 0, name)?;
             self.metadata("process_sort_index", node, 0, json!({"sort_index": node.0}))?;
         }
+        // A new incarnation runs nothing of the earlier one.
+        let gone = self.pending.extract_if(|(of, ..), _| *of == node && earlier.is_some());
+        let stages: Vec<Stage> = gone.map(|(_, pending)| pending.stage()).collect();
+        for stage in stages {
+            self.count(node, time, stage, Stage::None)?;
+        }
         let args = json!({"incarnation": incarnation, "slots": slots});
         self.of_node(node, time, "node started", args)
     }
@@ -206,7 +351,7 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
     /// show the days of an old cluster.
     fn of_node(&mut self, node: NodeId, time: Time, what: &str, args: Value) -> io::Result<()> {
         let time = self.origin.map_or(time, |origin| time.max(origin));
-        self.write(json!({
+        self.write(&json!({
             "ph": "i", "s": "p", "name": what, "cat": "node", "pid": node.0, "tid": 0,
             "ts": self.micros(time), "args": args,
         }))
@@ -218,13 +363,15 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
             unreachable!("called for Ended only");
         };
         let node = entry.node;
-        let pending = self.pending.remove(&(node, task, attempt)).unwrap_or_default();
+        let pending = self.forget(node, entry.time, (task, attempt))?;
         let slot = pending.slot.unwrap_or(SLOT_UNKNOWN);
         self.name_thread(node, slot)?;
-        let name = (self.names)(task).unwrap_or_else(|| task.local.to_string());
+        let Label { name, kind } = (self.labels)(task)
+            .unwrap_or_else(|| Label { name: task.local.to_string(), kind: String::new() });
         let waited = pending.queued.map_or(Span::ZERO, |queued| started.since(queued));
         let mut event = json!({
-            "ph": "X", "name": name, "cat": "task", "pid": node.0, "tid": slot,
+            "ph": "X", "name": name, "cat": if kind.is_empty() { "task" } else { &kind },
+            "cname": words::colour(&kind, end), "pid": node.0, "tid": slot,
             "ts": self.micros(started), "dur": micros_of(entry.time.since(started)),
             "args": {
                 "job": task.job.0,
@@ -243,10 +390,55 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
         for slot in pending.more {
             self.name_thread(node, slot)?;
             event["tid"] = slot.into();
-            self.write(event.clone())?;
+            self.write(&event)?;
         }
         event["tid"] = slot.into();
-        self.write(event)
+        self.write(&event)?;
+        let place = Place { node, slot, started, ended: entry.time.max(started) };
+        self.flows_into(task, place, pending.left)?;
+        if end == End::Done {
+            self.flows.ended(task.local, place);
+        }
+        Ok(())
+    }
+
+    /// The flows to an attempt, whose slice is written.
+    fn flows_into(
+        &mut self,
+        task: TaskId,
+        place: Place,
+        left: Option<(Left, NodeId, Time)>,
+    ) -> io::Result<()> {
+        for flow in self.flows.of_data(task.local, place) {
+            self.flow("data", &flow)?;
+        }
+        let Some((how, from, time)) = left else { return Ok(()) };
+        let Some((flow, is_first)) = self.flows.of_move((from, time), place) else { return Ok(()) };
+        let name = match how {
+            Left::Pushed => "pushes",
+            Left::Stolen => "is stolen from",
+        };
+        if is_first {
+            self.name_thread(from, SLOT_MOVES)?;
+            // A flow begins in a slice only.
+            self.write(&json!({
+                "ph": "X", "name": name, "cat": "move", "pid": from.0, "tid": SLOT_MOVES,
+                "ts": self.micros(time), "dur": 0.001,
+            }))?;
+        }
+        self.flow("move", &flow)
+    }
+
+    fn flow(&mut self, kind: &str, flow: &Flow) -> io::Result<()> {
+        let (from, to) = (flow.from, flow.to);
+        self.write(&json!({
+            "ph": "s", "bp": "e", "cat": kind, "name": kind, "id": flow.id,
+            "pid": from.node.0, "tid": from.slot, "ts": self.micros(flow.leaves),
+        }))?;
+        self.write(&json!({
+            "ph": "f", "bp": "e", "cat": kind, "name": kind, "id": flow.id,
+            "pid": to.node.0, "tid": to.slot, "ts": self.micros(to.started),
+        }))
     }
 
     fn name_thread(&mut self, node: NodeId, slot: u32) -> io::Result<()> {
@@ -255,6 +447,7 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
         }
         let name = match slot {
             SLOT_UNKNOWN => "slot unknown".into(),
+            SLOT_MOVES => "moves to other nodes".into(),
             slot => format!("slot {slot}"),
         };
         self.metadata("thread_name", node, slot, json!({"name": name}))
@@ -276,11 +469,11 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
         let args = json!({
             "task": task.local.to_string(), "attempt": attempt.to_string(), "bytes": bytes,
         });
-        self.write(json!({
+        self.write(&json!({
             "ph": "b", "cat": "fetch", "name": name, "id": id, "pid": node.0, "tid": 0,
             "ts": self.micros(start), "args": args,
         }))?;
-        self.write(json!({
+        self.write(&json!({
             "ph": "e", "cat": "fetch", "name": name, "id": id, "pid": node.0, "tid": 0,
             "ts": self.micros(time),
         }))
@@ -297,21 +490,20 @@ impl<W: Write, N: FnMut(TaskId) -> Option<String>> TraceWriter<W, N> {
     ) -> io::Result<()> {
         args["task"] = task.local.to_string().into();
         args["attempt"] = attempt.to_string().into();
-        self.write(json!({
+        self.write(&json!({
             "ph": "i", "s": "p", "name": name, "cat": "move", "pid": node.0, "tid": 0,
             "ts": self.micros(time), "args": args,
         }))
     }
 
     fn metadata(&mut self, kind: &str, node: NodeId, tid: u32, args: Value) -> io::Result<()> {
-        self.write(json!({"ph": "M", "name": kind, "pid": node.0, "tid": tid, "args": args}))
+        self.write(&json!({"ph": "M", "name": kind, "pid": node.0, "tid": tid, "args": args}))
     }
 
-    fn write(&mut self, event: Value) -> io::Result<()> {
+    fn write(&mut self, event: &Value) -> io::Result<()> {
         self.out.write_all(if self.written == 0 { b"\n" } else { b",\n" })?;
         self.written += 1;
-        serde_json::to_writer(&mut self.out, &event)?;
-        Ok(())
+        json::write(event, &mut self.out)
     }
 
     /// Microseconds since the origin; negative if a node's clock is behind it.
@@ -328,176 +520,5 @@ fn micros_of(span: Span) -> f64 {
     span.0 as f64 / 1e3
 }
 
-pub(crate) fn reason_word(reason: Reason) -> &'static str {
-    match reason {
-        Reason::NoInput => "no input",
-        Reason::SmallInputs => "small inputs",
-        Reason::SmallLargest => "small largest input",
-        Reason::BigHere => "big input here",
-        Reason::BigElsewhere => "big input elsewhere",
-        Reason::Pushed => "pushed",
-        Reason::Stolen => "stolen",
-        Reason::GivenBack => "given back",
-        Reason::TooWide => "too wide for its home",
-        Reason::Shifted => "waited too long",
-        Reason::EarliestHere => "ends first here",
-        Reason::EarliestElsewhere => "ends first there",
-        Reason::OfferedAgain => "offered again",
-        Reason::NotOffered => "not offered by its home",
-        Reason::GangLed => "led by another node",
-    }
-}
-
-pub(crate) fn end_word(end: End) -> &'static str {
-    match end {
-        End::Done => "done",
-        End::Failed => "failed",
-        End::Cancelled => "cancelled",
-        End::Skipped => "skipped",
-    }
-}
-
-pub(crate) fn retry_reason(why: RetryReason) -> &'static str {
-    match why {
-        RetryReason::HolderRestarted => "the node that held it restarted",
-        RetryReason::NotHeld => "the node that should hold it did not know it",
-        RetryReason::HomeRestarted => "its home restarted",
-        RetryReason::Retry => "it failed and has retries left",
-        RetryReason::InputReplaced => "one of its inputs was replaced",
-        RetryReason::Lost => "the process that ran it died",
-        RetryReason::HolderGone => "the node that held it died",
-        RetryReason::Rebuilt => "what it had made was lost and still wanted",
-        RetryReason::InputLost => "one of its inputs was lost and is made again",
-        RetryReason::Recalled => "one of its inputs was made again with other bytes",
-        RetryReason::Round => "its job is retried",
-        RetryReason::Moved => "it was moved: its node ends or is drained",
-        RetryReason::MemberGone => "another node of its gang died",
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: u64 = 1_000_000;
-
-    fn entry(node: u32, at_ms: u64, event: Event) -> Entry {
-        Entry { node: NodeId(node), time: Time(at_ms * MS), event }
-    }
-
-    fn story() -> Vec<Entry> {
-        let (task, attempt) = (TaskId::new(1, 7), Attempt::new(1, 2));
-        let reason = Reason::Stolen;
-        vec![
-            entry(3, 1, Event::NodeStarted { node: NodeId(3), incarnation: 1, slots: 2 }),
-            entry(3, 4, Event::Stolen { task, attempt, from: NodeId(0) }),
-            entry(
-                3,
-                5,
-                Event::Queued { task, attempt, local_queue: false, reason, input_bytes: 9 },
-            ),
-            entry(
-                3,
-                8,
-                Event::Fetched {
-                    task,
-                    attempt,
-                    from: NodeId(1),
-                    bytes: 9,
-                    took: Span::from_millis(2),
-                },
-            ),
-            entry(3, 9, Event::Started { task, attempt, slot: 1 }),
-            entry(
-                3,
-                12,
-                Event::Ended {
-                    task,
-                    attempt,
-                    end: End::Done,
-                    started: Time(9 * MS),
-                    moved_bytes: 9,
-                    local_bytes: 0,
-                },
-            ),
-        ]
-    }
-
-    fn trace(entries: &[Entry]) -> Value {
-        let names = |task: TaskId| Some(format!("na\"me {}", task.local.0));
-        let mut writer = TraceWriter::new(Vec::new(), None, names).unwrap();
-        entries.iter().for_each(|entry| writer.push(entry).unwrap());
-        serde_json::from_slice(&writer.finish().unwrap()).expect("valid JSON")
-    }
-
-    #[test]
-    fn an_attempt_is_one_complete_event_in_its_slot() {
-        let trace = trace(&story());
-        let events = trace["traceEvents"].as_array().unwrap();
-        let of = |phase: &str| -> Vec<&Value> {
-            events.iter().filter(|event| event["ph"] == phase).collect()
-        };
-        let expected = json!({
-            "ph": "X", "name": "na\"me 7", "cat": "task", "pid": 3, "tid": 1,
-            "ts": 8000.0, "dur": 3000.0,
-            "args": {
-                "job": 1, "task": "0.7", "attempt": "1.2", "end": "done", "reason": "stolen",
-                "queued_us": 4000.0, "moved_bytes": 9, "local_bytes": 0,
-            },
-        });
-        assert_eq!(of("X"), [&expected]);
-        let instants: Vec<_> = of("i").iter().map(|event| event["name"].clone()).collect();
-        assert_eq!(instants, ["node started", "steal"]);
-        assert_eq!((&of("b")[0]["ts"], &of("e")[0]["ts"]), (&json!(5000.0), &json!(7000.0)));
-        let names: Vec<_> = of("M").iter().map(|event| event["args"].clone()).collect();
-        let expected =
-            [json!({"name": "node 3"}), json!({"sort_index": 3}), json!({"name": "slot 1"})];
-        assert_eq!(names, expected);
-    }
-
-    #[test]
-    fn a_wide_task_is_drawn_on_all_its_slots() {
-        let mut story = story();
-        let (task, attempt) = (TaskId::new(1, 7), Attempt::new(1, 2));
-        story.insert(5, entry(3, 9, Event::Widened { task, attempt, slot: 4 }));
-        let trace = trace(&story);
-        let events = trace["traceEvents"].as_array().unwrap();
-        let drawn = events.iter().filter(|event| event["ph"] == "X");
-        let drawn: Vec<_> = drawn.map(|it| (&it["tid"], &it["args"]["slots"])).collect();
-        assert_eq!(drawn, [(&json!(4), &json!(2)), (&json!(1), &json!(2))]);
-    }
-
-    #[test]
-    fn a_node_is_named_once_and_each_start_of_it_told_once() {
-        let started = |incarnation| {
-            entry(3, 1, Event::NodeStarted { node: NodeId(3), incarnation, slots: 2 })
-        };
-        let trace = trace(&[started(1), started(1), started(2)]);
-        let events = trace["traceEvents"].as_array().unwrap();
-        let count = |name: &str| events.iter().filter(|event| event["name"] == name).count();
-        assert_eq!((count("process_name"), count("node started")), (1, 2));
-    }
-
-    #[test]
-    fn a_start_before_the_submission_is_at_its_time() {
-        let mut writer = TraceWriter::new(Vec::new(), Some(Time(9 * MS)), |_| None).unwrap();
-        let event = Event::NodeStarted { node: NodeId(3), incarnation: 1, slots: 2 };
-        writer.push(&entry(3, 1, event)).unwrap();
-        let trace: Value = serde_json::from_slice(&writer.finish().unwrap()).unwrap();
-        let events = trace["traceEvents"].as_array().unwrap();
-        let start = events.iter().find(|event| event["name"] == "node started").unwrap();
-        assert_eq!(start["ts"], 0.0);
-    }
-
-    #[test]
-    fn an_empty_run_is_valid_json() {
-        assert_eq!(trace(&[])["traceEvents"], json!([]));
-    }
-
-    #[test]
-    fn nothing_is_kept_of_what_has_ended() {
-        let mut writer = TraceWriter::new(Vec::new(), None, |_| None).unwrap();
-        story().iter().for_each(|entry| writer.push(entry).unwrap());
-        assert!(writer.pending.is_empty());
-    }
-}
+mod tests;
