@@ -19,7 +19,11 @@ import tomllib
 import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-PACKAGES = ("starling", "snakemake_executor_plugin_starling")
+PACKAGES = (
+    "starling",
+    "snakemake_executor_plugin_starling",
+    "snakemake_storage_plugin_starling",
+)
 SUFFIXES = (".py", ".pyi", ".typed", ".md")
 # What every manylinux system has (PEP 600 and the list of auditwheel).
 SYSTEM_LIBRARIES = ("libc", "libm", "libdl", "librt", "libpthread", "libresolv", "libutil",

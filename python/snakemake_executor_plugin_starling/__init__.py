@@ -9,12 +9,17 @@ import shlex
 import tempfile
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Optional
 
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
-from snakemake_interface_executor_plugins.settings import CommonSettings, ExecutorSettingsBase
+from snakemake_interface_executor_plugins.settings import (
+    CommonSettings,
+    ExecutorSettingsBase,
+    SharedFSUsage,
+)
 
 from starling import LocalCluster
 from starling._client import Client, default_dir
@@ -36,6 +41,8 @@ common_settings = CommonSettings(
     pass_envvar_declarations_to_cmd=False,
     pass_group_args=True,
     init_seconds_before_status_checks=0,
+    # The nodes have Snakemake with its plugins.
+    auto_deploy_default_storage_provider=False,
 )
 
 
@@ -73,8 +80,21 @@ class Executor(RemoteExecutor):
         if settings.gear not in GEARS:
             raise WorkflowError("no gear %r; there are %s" % (settings.gear, ", ".join(GEARS)))
         self.gear, self.asks_memory = settings.gear, settings.memory
+        self.copies = self.place_of_copies()
         self.client = self.make_client(settings.dir)
         self.most_cpus = max((node["slots"] for node in self.client._core.nodes()), default=1)
+
+    def place_of_copies(self):
+        """Where the nodes make directories for copies of stored files; None if jobs make no copies.
+
+        Snakemake removes the copies of a job at its end, so each job needs a directory of its own.
+        """
+        settings = self.workflow.storage_settings
+        if SharedFSUsage.STORAGE_LOCAL_COPIES in settings.shared_fs_usage:
+            return None
+        given, here = settings.remote_job_local_storage_prefix, settings.local_storage_prefix
+        settings.remote_job_local_storage_prefix = Path("$" + _calls.COPIES_VARIABLE)
+        return "" if given in (None, here) else str(given)
 
     def make_client(self, dir):
         preload = ["snakemake.cli"] if self.gear == "warm" else []
@@ -85,6 +105,13 @@ class Executor(RemoteExecutor):
                 raise
             return LocalCluster(nodes=1).client(name="snakemake", preload=preload)
 
+    def copies_of(self, job):
+        """What a call needs for a job that stores files; None if it stores none."""
+        if self.copies is not None:
+            return self.copies
+        parts = job.jobs if job.is_group() else [job]
+        return _calls.SHARED if any(map(self.has_storage, parts)) else None
+
     def run_job(self, job):
         cwd = os.getcwd()
         command = self.direct_command(job) if self.gear == "direct" else None
@@ -94,19 +121,29 @@ class Executor(RemoteExecutor):
         elif self.gear == "warm":
             call = self.warm_call(job, cwd)
         else:
-            call = _calls.shell, ("bash", self.format_job_exec(job)), cwd, self.envvars()
+            call = self.strict_call(job, cwd)
         future = self.client.options(**self.options(job)).submit(*call)
         info = SubmittedJobInfo(job, external_jobid=future.task, aux={"future": future})
         self.report_job_submission(info)
         future.add_done_callback(lambda _: self.ended.set())
 
+    def strict_call(self, job, cwd):
+        command = "bash", self.format_job_exec(job)
+        return _calls.shell, command, cwd, self.own_environment(), self.copies_of(job)
+
+    def own_environment(self):
+        """That of Snakemake on a node."""
+        named = os.environ.get("STARLING_BINARY")
+        # The storage plugin runs the program.
+        return {**self.envvars(), **({"STARLING_BINARY": named} if named else {})}
+
     def warm_call(self, job, cwd):
         words = shlex.split(self.format_job_exec(job))
         at = words.index("-m") if "-m" in words else -1
         if "&&" in words or at < 0 or words[at + 1] != "snakemake":
-            # A command before it, such as the installation of a storage plugin.
-            return _calls.shell, ("bash", self.format_job_exec(job)), cwd, self.envvars()
-        return _calls.warm, words[at + 2 :], cwd, self.envvars()
+            # A command before it, as --precommand has it.
+            return self.strict_call(job, cwd)
+        return _calls.warm, words[at + 2 :], cwd, self.own_environment(), self.copies_of(job)
 
     def direct_command(self, job):
         """(shell, command) of a job if its rule is a plain shell command; else None.

@@ -42,6 +42,11 @@ class Initialised:
 
 def isolated(fn, /, *args, **kwargs):
     """Calls `fn` in a fork of the worker, so that what it changes there ends with it."""
+    return forked(fn, args, kwargs)
+
+
+def forked(fn, args, kwargs, meanwhile=None):
+    """As `isolated`. `meanwhile` gets a descriptor, which can be read when the fork has ended."""
     import os
     import sys
 
@@ -63,7 +68,7 @@ def isolated(fn, /, *args, **kwargs):
             in_fork(fn, args, kwargs, place, writer)
         os.close(writer)
         writer = -1
-        told, code = ended(pid, reader)
+        told, code = ended(pid, reader, meanwhile)
         if code or not told:
             raise died(code)
         if told[0] == 0:
@@ -108,13 +113,15 @@ def in_fork(fn, args, kwargs, place, writer):
         os._exit(code)
 
 
-def ended(pid, reader):
+def ended(pid, reader, meanwhile=None):
     """(what the fork told, its exit code). An interrupt goes on to the fork."""
     import os
     import signal
 
     told = bytearray()
     try:
+        if meanwhile is not None:
+            meanwhile(reader)
         while True:
             more = os.read(reader, 1 << 16)
             if not more:

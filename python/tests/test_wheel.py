@@ -106,6 +106,7 @@ class Wheel(unittest.TestCase):
             "starling/py.typed",
             "starling/dask.py",
             "snakemake_executor_plugin_starling/__init__.py",
+            "snakemake_storage_plugin_starling/__init__.py",
         ):
             self.assertIn(name, names)
         ends = ("/scripts/starling", "/licenses/LICENSE", "/METADATA", "/WHEEL")

@@ -7,7 +7,7 @@ use proto::{Attempt, Event, Incarnation, JobId, LocalId, NodeId, PartitionId, Ta
 use crate::holder::task::unpack;
 use crate::output::Out;
 use crate::tests::test_nodes;
-use crate::{Policy, Scheduler, Tuning};
+use crate::{Options, Policy, Scheduler, Tuning};
 
 const ME: NodeId = NodeId(0);
 const OTHER: NodeId = NodeId(1);
@@ -226,4 +226,31 @@ fn check_groups(other: &str, lack: &str) {
     let (node, work) = node_of(2, 4);
     assert!(node.lacks_nodes_for(&work));
     assert_eq!(node.explain_lack(&work).as_deref(), Some(lack));
+}
+
+/// When the node is back, its map still shows the earlier life, which was leaving.
+#[test]
+fn a_node_that_is_back_holds_for_gangs_although_its_earlier_life_was_leaving() {
+    let homes = |incarnation, phase: wire::MemberPhase| {
+        let mut members: Vec<_> = (0..2).map(test_nodes::member).collect();
+        (members[1].incarnation, members[1].phase) = (incarnation, phase as i32);
+        test_nodes::homes(1, members, &[0, 0])
+    };
+    let before = || homes(1, wire::MemberPhase::Leaving);
+    let earlier = test_nodes::scheduler(1, 1, Tuning::of(Policy::Mlb), before());
+    let options = Options { incarnation: Incarnation(2), ..earlier.options };
+    let (mut member, mut out) = (Scheduler::new(options, before()), Out::default());
+    member.on_peer_incarnation(NOW, ME, Incarnation(1), &mut out);
+    member.set_homes(NOW, before(), &mut out);
+    member.set_homes(NOW, homes(2, wire::MemberPhase::Up), &mut out);
+    let (job, local, reserve) = (1, gang().local.0, GangStep::GangReserve as i32);
+    let asked = wire::Gang { job, local, attempt: ATTEMPT.0, step: reserve, ..Default::default() };
+    member.on_message(NOW, ME, Body::Gang(asked), &mut out);
+    step(&mut member, &mut out);
+    let is_held = |(to, body): &(NodeId, Body)| {
+        *to == ME && matches!(body, Body::Gang(said) if said.step() == GangStep::GangHeld)
+    };
+    assert!(out.reliable.iter().any(is_held));
+    member.set_homes(NOW, homes(2, wire::MemberPhase::Leaving), &mut out);
+    assert!(member.objects.is_draining(), "this life leaves");
 }
