@@ -67,7 +67,9 @@ const VARIABLES: [(&str, &str); 8] = [
 pub(crate) fn completion(context: &Context, args: &CompletionArgs, mut command: Command) -> Done {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "starling", &mut script);
-    context.output.bytes(&script)?;
+    let script = String::from_utf8_lossy(&script);
+    let script = crate::complete::with_values(args.shell, &script);
+    context.output.bytes(script.as_bytes())?;
     Ok(Exit::Ok)
 }
 

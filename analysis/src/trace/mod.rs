@@ -402,7 +402,7 @@ impl<W: Write, N: FnMut(TaskId) -> Option<Label>> TraceWriter<W, N> {
         Ok(())
     }
 
-    /// The flows to an attempt, whose slice is written.
+    /// The flows to an attempt with a written slice.
     fn flows_into(
         &mut self,
         task: TaskId,

@@ -85,6 +85,11 @@ struct Written {
     run: String,
 }
 
+/// The names of the examples, and what they show.
+pub(crate) fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    EXAMPLES.iter().map(|example| (example.name, example.about))
+}
+
 pub(crate) fn example(context: &Context, args: &ExampleArgs) -> Done {
     let Some(name) = &args.name else { return list(context) };
     let Some(example) = EXAMPLES.iter().find(|example| example.name == name) else {

@@ -312,3 +312,45 @@ fn examples_and_a_first_workflow_run() {
     let again = sandbox.starling(&["init"]).expect_code(4);
     assert!(again.stderr.contains("workflow.toml exists already"), "{}", again.stderr);
 }
+
+/// The values of the last of these words.
+fn completed(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
+    let ran = sandbox.starling(&[&["complete", "--"], words].concat()).ok();
+    assert_eq!(ran.stderr, "", "{words:?}");
+    let value = |line: &str| line.split('\t').next().unwrap().to_owned();
+    ran.stdout.lines().map(value).collect()
+}
+
+#[test]
+fn words_are_completed_from_the_cluster_and_without_one() {
+    let instance = Instance::up(2, 1);
+    let (dir, sandbox) = (instance.directory().display().to_string(), instance.sandbox());
+    let job = submitted(&instance, &["--wait", "--", "true"]);
+    let jobs = ["last".to_owned(), job.clone()];
+    let of_cluster = |words: &[&str]| completed(sandbox, &[&["--dir", &dir], words].concat());
+    // A busy machine may not answer in time.
+    wait_until("the jobs", || of_cluster(&["job", "info", ""]) == jobs);
+    wait_until("the job", || of_cluster(&["trace", "-o", "t.json", &job]) == jobs[1..]);
+    wait_until("the nodes", || of_cluster(&["node", "drain", "n1", "n"]) == ["n0", "n1"]);
+    assert!(of_cluster(&["job", "info", "none"]).is_empty());
+    // The function of the script for bash, without a terminal.
+    let script = sandbox.starling(&["completion", "bash"]).ok().stdout;
+    let script = sandbox.write("completion.bash", script);
+    let program = starling_tests::binary().display().to_string();
+    let line = format!(
+        "source '{}'; COMP_WORDS=('{program}' --dir '{dir}' job info ''); COMP_CWORD=5; \
+         _starling_values '{program}' '' info; echo ${{COMPREPLY[@]}}",
+        script.display()
+    );
+    wait_until("the values of the script", || {
+        let ran = Command::new("bash").args(["-c", &line]).output().unwrap();
+        String::from_utf8_lossy(&ran.stdout).trim() == format!("last {job}")
+    });
+    let record = sandbox.path("r.srr").display().to_string();
+    instance.starling(&["report", &job, "-o", &record]).ok();
+    assert_eq!(completed(sandbox, &["report", "--from", &record, ""]), jobs);
+    assert_eq!(completed(sandbox, &["config", "set", "slo"]), ["slots"]);
+    assert_eq!(completed(sandbox, &["example", "word"]), ["word-count"]);
+    instance.down();
+    assert!(completed(&Sandbox::new(), &["--dir", &dir, "job", "info", ""]).is_empty());
+}

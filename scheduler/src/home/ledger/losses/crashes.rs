@@ -485,7 +485,7 @@ impl Ledger {
             let Some(cell) = self.cell(task) else {
                 return Err(RecordError(format!("task {task} was started but is not stored")));
             };
-            let begins = matches!(fact, StartFact::Started | StartFact::StartOver);
+            let begins = fact == StartFact::Started;
             let is_void =
                 begins && self.recalls.is_void_start(task, Attempt(attempt), cell.attempt);
             if is_void || self.is_earlier(task, Attempt(attempt)) {
