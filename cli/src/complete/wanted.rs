@@ -27,7 +27,7 @@ pub(super) struct Place {
     pub(super) from: Option<String>,
 }
 
-/// Flags whose value is a job, and which are no selectors.
+/// Flags that take a job, and that are no selectors.
 const JOB_FLAGS: [&str; 2] = ["job", "after_job"];
 
 /// Reads the words after the program's name. The last one is incomplete, and may be empty.
