@@ -291,7 +291,7 @@ class Workflows(unittest.TestCase):
         argv += ["--envvars", "GEAR"]
         env = {**os.environ, "STARLING_DIR": self.cluster.dir, "GEAR": gear}
         return subprocess.run(
-            argv, cwd=folder / "work", env=env, capture_output=True, text=True, timeout=100
+            argv, cwd=folder / "work", env=env, capture_output=True, text=True, timeout=300
         )
 
     def test_gears(self):
