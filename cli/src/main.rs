@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|verb| verb == "__spawner") {
         executor::spawner::main()
     }
-    if let Some(code) = complete::front().or_else(compat_front) {
+    if let Some(code) = complete::front(Cli::command).or_else(compat_front) {
         return code;
     }
     let failure = match Cli::try_parse().and_then(with_directives) {

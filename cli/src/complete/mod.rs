@@ -15,12 +15,10 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::CommandFactory as _;
 use verb::Context;
 use verb::output::Output;
 use verb::settings::Settings;
 
-use crate::args::Cli;
 use wanted::{Place, Wanted};
 
 pub(crate) use scripts::with_values;
@@ -40,13 +38,17 @@ impl Value {
     }
 }
 
-/// Completes if the command line asks for it. It is hidden: only scripts use it.
-pub(crate) fn front() -> Option<ExitCode> {
+/// Completes if the command line asks for it. It is hidden: only scripts use it. `command`: the
+/// definition of the command line.
+pub(crate) fn front(command: fn() -> clap::Command) -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
     let is_asked = words.next()? == VERB && words.next()? == "--";
     is_asked.then(|| {
         std::panic::set_hook(Box::new(|_| {}));
-        let found = std::panic::catch_unwind(|| values(&words.collect::<Vec<OsString>>()));
+        let found = std::panic::catch_unwind(|| {
+            let words: Vec<OsString> = words.collect();
+            values(command(), &words)
+        });
         let lines = lines(&found.unwrap_or_default());
         // A missing reader is no error.
         let _ = std::io::stdout().write_all(lines.as_bytes());
@@ -55,9 +57,9 @@ pub(crate) fn front() -> Option<ExitCode> {
 }
 
 /// The values of the last word that begin as it does.
-fn values(words: &[OsString]) -> Vec<Value> {
+fn values(command: clap::Command, words: &[OsString]) -> Vec<Value> {
     let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into()).collect();
-    let Place { wanted, dir, from } = wanted::place(Cli::command(), &words);
+    let Place { wanted, dir, from } = wanted::place(command, &words);
     if wanted == Wanted::Nothing {
         return Vec::new();
     }
