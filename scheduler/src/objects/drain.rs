@@ -166,12 +166,16 @@ impl Objects {
 }
 
 impl Scheduler {
-    /// Begins the hand-over if the map marks this life of the node as leaving. A mark of an earlier
-    /// life may end with it: a leaving node that goes down comes back as one that stays.
+    /// Begins the hand-over if the map marks this node as leaving. The mark may be of an earlier
+    /// life: a leaving node that goes down comes back as one that stays. Then the hand-over ends.
     pub(crate) fn begin_drain(&mut self, now: Time, out: &mut Out) {
         let (homes, me) = (self.routing.homes(), self.options.me);
-        let is_own = homes.incarnation_of(me) == self.options.incarnation;
-        if self.objects.drain.is_some() || !is_own || !homes.is_leaving(me) {
+        if self.objects.drain.is_some() && !homes.is_leaving(me) && !homes.is_gone(me) {
+            self.objects.drain = None;
+            self.objects.output_copies.stay();
+            self.holder.stay();
+        }
+        if self.objects.drain.is_some() || !self.routing.homes().is_leaving(me) {
             return;
         }
         let mut drain = Box::<Drain>::default();

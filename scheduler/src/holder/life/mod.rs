@@ -79,6 +79,10 @@ impl Holder {
     pub(crate) fn leave(&mut self) {
         self.life.leaves = true;
     }
+    /// It stays after all.
+    pub(crate) fn stay(&mut self) {
+        self.life.leaves = false;
+    }
     pub(crate) fn life(&self) -> Life {
         self.life
     }

@@ -31,6 +31,10 @@ impl OutputCopies {
     pub(super) fn is_leaving(&self) -> bool {
         self.leaving.is_some()
     }
+    /// The node stays after all.
+    pub(crate) fn stay(&mut self) {
+        self.leaving = None;
+    }
     pub(super) fn note_change(&mut self, made: &AttemptKey) {
         if let Some(changes) = &mut self.leaving {
             changes.0.push(*made);

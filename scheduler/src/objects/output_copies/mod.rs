@@ -291,8 +291,10 @@ impl Scheduler {
         }
         let next = shared.asked.values().map(|asked| asked.until).min();
         let end = if shared.asked.is_empty() { shared.end.take() } else { None };
+        // A leaving node wants more copies than the maker, once the end is reported.
+        let wants_more = !lacks && end.is_some() && self.lacks(&shared);
         // A node may have space later.
-        shared.due = next;
+        shared.due = if wants_more { Some(now) } else { next };
         // A node that is alone looks again when another one joins.
         let is_alone = self.routing.homes().staying().all(|node| node == self.options.me);
         if next.is_none() && lacks && !is_alone {
