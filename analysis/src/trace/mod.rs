@@ -12,7 +12,6 @@ number of flows.
 
 mod counters;
 mod flows;
-mod json;
 mod words;
 
 pub use flows::{Edges, FLOWS_MAX, FlowCounts};
@@ -503,7 +502,7 @@ impl<W: Write, N: FnMut(TaskId) -> Option<Label>> TraceWriter<W, N> {
     fn write(&mut self, event: &Value) -> io::Result<()> {
         self.out.write_all(if self.written == 0 { b"\n" } else { b",\n" })?;
         self.written += 1;
-        json::write(event, &mut self.out)
+        lens::trace::write_event(event, &mut self.out)
     }
 
     /// Microseconds since the origin; negative if a node's clock is behind it.

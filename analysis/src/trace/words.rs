@@ -49,27 +49,8 @@ pub(crate) fn retry_reason(why: RetryReason) -> &'static str {
     }
 }
 
-/// The colours of Chrome that show no failure.
-const COLOURS: [&str; 12] = [
-    "thread_state_running",
-    "thread_state_runnable",
-    "thread_state_iowait",
-    "rail_response",
-    "rail_animation",
-    "rail_idle",
-    "rail_load",
-    "generic_work",
-    "good",
-    "startup",
-    "olive",
-    "yellow",
-];
-
 /// The colour of an attempt: that of its kind, unless it failed.
 pub(super) fn colour(kind: &str, end: End) -> &'static str {
-    if end == End::Failed {
-        return "terrible";
-    }
-    let sum = kind.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31) + usize::from(byte));
-    COLOURS[sum % COLOURS.len()]
+    let sum = kind.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    lens::trace::event_colour(sum, end == End::Failed)
 }

@@ -130,11 +130,10 @@ mod tests {
     fn without_a_cluster_there_are_no_jobs_and_nothing_is_made() {
         let dir = tempfile::tempdir().unwrap();
         let instance = dir.path().join("instance");
-        let begin = Instant::now();
         for wanted in [Wanted::Job, Wanted::Node, Wanted::Queue] {
             assert!(of(&context(&instance), wanted, None).is_empty());
         }
-        assert!(begin.elapsed() < 4 * PATIENCE && !instance.exists());
+        assert!(!instance.exists());
         let none = of(&context(&instance), Wanted::Job, Some(instance.clone()));
         assert!(none.is_empty());
     }

@@ -2,59 +2,13 @@
 
 use std::io::{self, Write};
 
-use serde::Serialize as _;
-use serde_json::ser::{Formatter, Serializer};
 use serde_json::{Value, json};
 
+use super::chrome_event::{event_colour, write_event};
 use super::counters::counters;
 use super::{busy, slices, slot_name};
-use crate::attempt::{AttemptRow, Outcome};
+use crate::attempt::Outcome;
 use crate::record::Record;
-
-/// The colours of Chrome that show no failure, for kinds.
-const COLOURS: [&str; 12] = [
-    "thread_state_running",
-    "thread_state_runnable",
-    "thread_state_iowait",
-    "rail_response",
-    "rail_animation",
-    "rail_idle",
-    "rail_load",
-    "generic_work",
-    "good",
-    "startup",
-    "olive",
-    "yellow",
-];
-
-/// The colour of an attempt: that of its kind, unless it failed.
-fn colour(row: &AttemptRow) -> &'static str {
-    match row.outcome {
-        Outcome::Failed => "terrible",
-        _ => COLOURS[row.kind as usize % COLOURS.len()],
-    }
-}
-
-/// Writes `<`, `>` and `&` as their numbers, so that JSON is safe inside a page.
-struct WithoutMarkup;
-
-impl Formatter for WithoutMarkup {
-    fn write_string_fragment<W: ?Sized + Write>(
-        &mut self,
-        out: &mut W,
-        fragment: &str,
-    ) -> io::Result<()> {
-        let is_markup = |letter: char| matches!(letter, '<' | '>' | '&');
-        for part in fragment.split_inclusive(is_markup) {
-            let plain = part.trim_end_matches(is_markup);
-            out.write_all(plain.as_bytes())?;
-            for sign in part[plain.len()..].bytes() {
-                write!(out, "\\u{sign:04x}")?;
-            }
-        }
-        Ok(())
-    }
-}
 
 /// Writes a record as Chrome trace JSON. A record has no edges and no moves, so there are no
 /// flows.
@@ -66,8 +20,7 @@ pub fn chrome(record: &Record, out: &mut impl Write) -> io::Result<()> {
     let mut is_first = true;
     let mut write = |event: Value| {
         out.write_all(if std::mem::take(&mut is_first) { b"\n" } else { b",\n" })?;
-        let mut serializer = Serializer::with_formatter(&mut *out, WithoutMarkup);
-        event.serialize(&mut serializer).map_err(io::Error::from)
+        write_event(&event, &mut *out)
     };
     for node in &record.meta.nodes {
         let args = json!({"name": format!("node {}", node.node)});
@@ -94,7 +47,7 @@ pub fn chrome(record: &Record, out: &mut impl Write) -> io::Result<()> {
         }
         write(json!({
             "ph": "X", "name": record.task_name(row.task), "cat": record.kind(row.kind),
-            "cname": colour(row), "pid": row.node, "tid": slot, "ts": slice.start_us,
+            "cname": event_colour(row.kind as usize, row.outcome == Outcome::Failed), "pid": row.node, "tid": slot, "ts": slice.start_us,
             "dur": slice.end_us - slice.start_us, "args": args,
         }))?;
     }

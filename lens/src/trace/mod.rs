@@ -4,10 +4,12 @@
 //! overlap.
 
 mod chrome;
+mod chrome_event;
 mod counters;
 mod perfetto;
 
 pub use chrome::chrome;
+pub use chrome_event::{event_colour, write_event};
 pub use perfetto::perfetto;
 
 use crate::attempt::{AttemptRow, SLOT_UNKNOWN};

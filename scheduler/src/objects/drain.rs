@@ -158,15 +158,15 @@ impl Objects {
 }
 
 impl Scheduler {
-    /// Begins the hand-over if the map marks this node as leaving. The mark may be of an earlier
-    /// life: a leaving node that goes down comes back as one that stays. Then the hand-over ends.
-    pub(crate) fn begin_drain(&mut self, out: &mut Out) {
+    /// Begins the hand-over if the map marks this node as leaving, and ends it if the map shows the
+    /// node as one that stays: the mark may have been of an earlier life, which went down.
+    pub(crate) fn follow_drain(&mut self, out: &mut Out) {
         let (homes, me) = (self.routing.homes(), self.options.me);
         if self.objects.drain.is_some() && !homes.is_leaving(me) && !homes.is_gone(me) {
             self.objects.drain = None;
             self.holder.stay();
         }
-        if self.objects.drain.is_some() || !self.routing.homes().is_leaving(me) {
+        if self.objects.drain.is_some() || !homes.is_leaving(me) {
             return;
         }
         let mut drain = Box::<Drain>::default();
