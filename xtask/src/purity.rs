@@ -16,7 +16,7 @@ const ARROWS: [(&str, &[&str]); 28] = [
     ("scheduler", &["resources"]),
     ("workloads", &["resources"]),
     ("lens", &[]),
-    ("analysis", &["workloads"]),
+    ("analysis", &["workloads", "lens"]),
     ("search", &[]),
     ("node", &["kvs", "scheduler", "resources"]),
     ("sim", &["node", "kvs", "scheduler", "resources", "workloads", "lens", "analysis"]),
