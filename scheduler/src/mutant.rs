@@ -219,6 +219,8 @@ proto::mutants! {
         LackingUnreported "lacking-unsaid",
         /// Nodes that join get no replicas of outputs that were kept before.
         NewNodesGetNoCopies "newcomers-unasked",
+        /// A drained node leaves although copies that it holds are missing elsewhere then.
+        LeavesWithCopies "leaves-with-copies",
     }
 
     /// Mutants of the resources of tasks.

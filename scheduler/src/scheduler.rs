@@ -388,8 +388,8 @@ impl Scheduler {
         self.ask_about_unresolved_jobs(out);
         self.ask_about_files(now, out);
         self.delete_some(out);
-        self.offer_outputs(now, out);
         self.copy_outputs(now, out);
+        self.offer_outputs(now, out);
         self.retry_fetches(now, out);
         self.expire_start_requests(now, out);
         self.ask_for_awaited(now, out);

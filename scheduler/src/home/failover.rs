@@ -284,7 +284,7 @@ impl Scheduler {
         }
         self.home.ledger.report_every(report_interval(self.routing.homes()));
         self.home.ledger.place_again(self.home.awaiting_wide_node.drain(..));
-        self.follow_drain(out);
+        self.follow_drain(now, out);
         self.look_for_takers(now, &older);
         self.home.jobs.forget_again(now, self.routing.homes(), out);
         self.home.jobs.tend_collections_soon();

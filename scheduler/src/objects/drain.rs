@@ -10,7 +10,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proto::event::RetryReason;
-use proto::{Attempt, Incarnation, NodeId, ObjectId, TaskId, Time, wire};
+use proto::{Attempt, NodeId, ObjectId, TaskId, Time, wire};
 
 use crate::Scheduler;
 use crate::holder::execution::RemoteTask;
@@ -36,12 +36,14 @@ pub(crate) struct Drain {
     offers: BTreeMap<AttemptKey, Offer>,
     /// The offers that wait for their turn; some may be settled meanwhile.
     waiting: VecDeque<AttemptKey>,
+    /// Attempts with outputs that other nodes must copy first.
+    uncopied: BTreeSet<AttemptKey>,
     /// The open offers, by the time at which they are repeated.
     asked: BTreeSet<(Time, AttemptKey)>,
     /// Nodes that had no space, and until when they are not asked again.
     full: BTreeMap<NodeId, Time>,
     turn: usize,
-    /// No node has space for the next offer.
+    /// No node has space for the next offer, or for the copies that it waits for.
     blocked: bool,
 }
 
@@ -54,6 +56,7 @@ impl Drain {
     }
     /// Another node has the outputs, or no task needs them.
     fn done(&mut self, made: &AttemptKey) {
+        self.uncopied.remove(made);
         if let Some(until) = self.offers.remove(made).and_then(|offer| offer.until) {
             self.asked.remove(&(until, *made));
         }
@@ -101,6 +104,16 @@ impl Drain {
         let Some(offer) = self.offers.get_mut(&made) else { return };
         (offer.to, offer.until) = (Some(to), Some(until));
         self.asked.insert((until, made));
+    }
+
+    /// The map has changed, and with it the number of copies that others must have.
+    fn look_again(&mut self) {
+        self.waiting.extend(std::mem::take(&mut self.uncopied));
+    }
+
+    /// All offers that are left wait for copies.
+    fn waits_for_copies(&self) -> bool {
+        self.waiting.is_empty() && self.asked.is_empty() && !self.uncopied.is_empty()
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
@@ -160,18 +173,23 @@ impl Objects {
 impl Scheduler {
     /// Begins the hand-over if the map marks this node as leaving, and ends it if the map shows the
     /// node as one that stays: the mark may have been of an earlier life, which went down.
-    pub(crate) fn follow_drain(&mut self, out: &mut Out) {
+    pub(crate) fn follow_drain(&mut self, now: Time, out: &mut Out) {
         let (homes, me) = (self.routing.homes(), self.options.me);
         if self.objects.drain.is_some() && !homes.is_leaving(me) && !homes.is_gone(me) {
             self.objects.drain = None;
+            self.objects.output_copies.stay();
             self.holder.stay();
         }
-        if self.objects.drain.is_some() || !homes.is_leaving(me) {
+        if let Some(drain) = &mut self.objects.drain {
+            return drain.look_again();
+        }
+        if !homes.is_leaving(me) {
             return;
         }
         let mut drain = Box::<Drain>::default();
         self.objects.table.made_here().for_each(|object| drain.add((object.task, object.attempt)));
         self.objects.drain = Some(drain);
+        self.leave_copies(now);
         self.holder.leave();
         self.return_remote_tasks(out);
     }
@@ -206,10 +224,9 @@ impl Scheduler {
         drain.take_back(now);
         drain.blocked = false;
         let me = self.options.me;
-        // A member that joins and has never started does not answer.
-        let has_come = |node: &NodeId| self.routing.homes().incarnation_of(*node) != Incarnation(0);
-        let others = self.routing.homes().staying().filter(|node| *node != me && has_come(node));
-        let others: Vec<NodeId> = others.collect();
+        let others: Vec<NodeId> = self.takers().collect();
+        let changed = self.objects.output_copies.changes();
+        drain.waiting.extend(changed.iter().filter(|made| drain.uncopied.remove(*made)));
         let mut said: BTreeMap<(NodeId, NodeId), Vec<wire::AttemptOutputs>> = BTreeMap::new();
         for _ in 0..STEP_POPS_MAX {
             if drain.asked.len() >= HANDOVERS_AT_A_TIME_MAX {
@@ -225,7 +242,11 @@ impl Scheduler {
             if !drain.offers.contains_key(&made) {
                 continue;
             }
-            let Some(to) = drain.taker(&made, &others) else {
+            if self.must_stay_for(&made) {
+                drain.uncopied.insert(made);
+                continue;
+            }
+            let Some(to) = drain.taker(&made, &self.takers_of(&made, &others)) else {
                 drain.waiting.push_front(made);
                 drain.blocked = true;
                 break;
@@ -237,6 +258,8 @@ impl Scheduler {
             let transferred = wire::AttemptOutputs { job, task, attempt, outputs, replicas: 0 };
             said.entry((home, to)).or_default().push(transferred);
         }
+        drain.blocked |=
+            drain.waits_for_copies() && self.objects.output_copies.waits_for_space(now);
         self.objects.drain = Some(drain);
         for ((home, to), made) in said {
             crate::objects::output_transfer::send_output_transfer(
@@ -266,7 +289,8 @@ impl Scheduler {
     /// leave until one has.
     #[must_use]
     pub fn is_drain_blocked(&self) -> bool {
-        self.objects.drain.as_ref().is_some_and(|it| it.blocked && !it.full.is_empty())
+        let drain = self.objects.drain.as_ref().filter(|drain| drain.blocked);
+        drain.is_some_and(|drain| !drain.full.is_empty() || drain.waits_for_copies())
     }
 }
 

@@ -135,6 +135,25 @@ pub(crate) fn one_node_gets_company(mutant: Option<Mutant>) -> Result<(), Violat
     Ok(())
 }
 
+/// A node is drained. As soon as it has left, another one is lost.
+pub(crate) fn a_node_dies_when_another_has_left(mutant: Option<Mutant>) -> Result<(), Violation> {
+    for lost in [0, 2, 3] {
+        let mut options = WorldOptions::healthy(11, 4, 1);
+        (options.copies, options.faultless, options.mutant) = (2, false, mutant);
+        let mut world = World::new(options);
+        world.must_be_whole()?;
+        keep_results(&mut world);
+        world.must_end()?;
+        world.leave(1);
+        assert!(world.run_until_gone(1), "no other node is full");
+        world.lose(lost);
+        world.must_keep()?;
+        world.must_be_whole()?;
+        world.must_remember()?;
+    }
+    Ok(())
+}
+
 fn makers_die(mutant: Option<Mutant>, before: fn(&mut World)) -> Result<(), Violation> {
     let mut options = WorldOptions::healthy(11, 5, 1);
     (options.copies, options.faultless, options.mutant) = (2, false, mutant);

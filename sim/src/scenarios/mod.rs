@@ -73,7 +73,7 @@ impl Scenario {
 }
 
 /// All scenarios.
-pub const SCENARIOS: [Scenario; 28] = [
+pub const SCENARIOS: [Scenario; 29] = [
     Scenario::of_scheduler(
         scheduler::Mutant::GrantTwice,
         "a request is heard twice",
@@ -133,6 +133,11 @@ pub const SCENARIOS: [Scenario; 28] = [
         scheduler::Mutant::NewNodesGetNoCopies,
         "one node gets company",
         data::one_node_gets_company,
+    ),
+    Scenario::of_scheduler(
+        scheduler::Mutant::LeavesWithCopies,
+        "a node dies when another has left",
+        data::a_node_dies_when_another_has_left,
     ),
     Scenario::of_scheduler(
         scheduler::Mutant::RoundIgnored,

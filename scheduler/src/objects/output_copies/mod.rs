@@ -6,6 +6,10 @@
 //! outputs to another node; the failed node may return with them, and is asked first. None of this
 //! is recorded. A restarted node asks the nodes that come first by the number of the task, as the
 //! maker did. So it finds the nodes with the outputs, and nodes without them get them.
+//!
+//! A leaving node stays until enough other nodes have its outputs, see `leaving.rs`.
+
+mod leaving;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,9 +74,6 @@ struct CopyState {
 }
 
 impl CopyState {
-    fn lacks(&self) -> bool {
-        self.others.len() < self.wanted
-    }
     fn drop_silent(&mut self, now: Time) {
         let silent = &mut self.silent;
         self.asked.retain(|&node, asked| {
@@ -91,6 +92,8 @@ pub(crate) struct OutputCopies {
     due: BTreeSet<(Time, AttemptKey)>,
     /// The number of attempts that wait for answers.
     under_way: usize,
+    /// Set while this node leaves the cluster.
+    leaving: Option<leaving::Changes>,
 }
 
 impl OutputCopies {
@@ -110,6 +113,7 @@ impl OutputCopies {
 
     fn take(&mut self, made: &AttemptKey) -> Option<CopyState> {
         let mut shared = self.shared.remove(made)?;
+        self.note_change(made);
         self.under_way -= usize::from(!shared.asked.is_empty());
         if let Some(due) = shared.due.take() {
             self.due.remove(&(due, *made));
@@ -159,14 +163,19 @@ impl OutputCopies {
         }
     }
 
-    /// The map has changed: a failed node may be back with its outputs. `a_node_came`: a further
-    /// node may have space.
-    fn look_for_takers(&mut self, now: Time, is_there: impl Fn(NodeId) -> bool, a_node_came: bool) {
-        let may_ask = |shared: &CopyState| match shared.lost {
+    /// The map has changed: a failed node may be back with its outputs. `lacking`: another node may
+    /// have space for these now.
+    fn look_for_takers(
+        &mut self,
+        now: Time,
+        is_there: impl Fn(NodeId) -> bool,
+        lacking: &BTreeSet<AttemptKey>,
+    ) {
+        let may_ask = |made: &AttemptKey, shared: &CopyState| match shared.lost {
             Some(lost) => is_there(lost),
-            None => a_node_came && shared.lacks() && shared.asked.is_empty() && !shared.found,
+            None => shared.asked.is_empty() && !shared.found && lacking.contains(made),
         };
-        let found = self.shared.iter().filter(|(_, shared)| may_ask(shared));
+        let found = self.shared.iter().filter(|(made, shared)| may_ask(made, shared));
         let found: Vec<AttemptKey> = found.map(|(&made, _)| made).collect();
         for made in found {
             let shared = self.take(&made).expect("found above");
@@ -270,27 +279,28 @@ impl Scheduler {
         }
         shared.drop_silent(now);
         shared.found = false;
-        // When this node leaves, outputs with a reported end are handed over in order.
-        let lacks = shared.lacks();
-        let may_ask = lacks && (shared.end.is_some() || self.objects.drain.is_none());
-        if may_ask && shared.asked.is_empty() && !self.objects.output_copies.may_begin(&shared) {
+        let lacks = self.lacks(&shared);
+        if lacks && shared.asked.is_empty() && !self.objects.output_copies.may_begin(&shared) {
             shared.due = Some(now + HANDOVER_PAUSE); // Not its turn yet.
             self.objects.output_copies.put(made, shared);
             return None;
         }
-        match may_ask {
+        match lacks {
             true => self.request_room(now, made, &mut shared, out),
             false => shared.asked.clear(), // Nodes that were asked may get it too.
         }
         let next = shared.asked.values().map(|asked| asked.until).min();
         let end = if shared.asked.is_empty() { shared.end.take() } else { None };
+        // A leaving node wants more copies than the maker, once the end is reported.
+        let wants_more = !lacks && end.is_some() && self.lacks(&shared);
         // A node may have space later.
-        shared.due = next;
+        shared.due = if wants_more { Some(now) } else { next };
         // A node that is alone looks again when another one joins.
         let is_alone = self.routing.homes().staying().all(|node| node == self.options.me);
         if next.is_none() && lacks && !is_alone {
             let pause = COPY_RETURN_TIMEOUT.doubled_times(shared.rounds.min(COPY_DOUBLINGS_MAX));
-            shared.due = Some(now + pause);
+            let leaves = self.objects.output_copies.is_leaving();
+            shared.due = Some(now + if leaves { HANDOVER_PAUSE } else { pause });
             shared.rounds += 1;
             shared.refused.clear();
             shared.silent.clear();
@@ -308,15 +318,14 @@ impl Scheduler {
             *asked = RoomRequest { tries: asked.tries + 1, until };
             ask.push(node);
         }
-        // A member that joins and has never started does not answer.
-        let has_come = |node: &NodeId| self.routing.homes().incarnation_of(*node) != Incarnation(0);
-        let staying: BTreeSet<NodeId> = self.routing.homes().staying().filter(has_come).collect();
+        let takers: BTreeSet<NodeId> = self.takers().collect();
         let mut others = self.in_turn(made, shared.uploaded);
-        others.retain(|node| *node != me && staying.contains(node));
+        others.retain(|node| takers.contains(node));
         let lost = shared.lost.take().filter(|lost| others.contains(lost));
         others.sort_by_key(|node| shared.silent.contains(node));
+        let lacking = self.wanted(shared).saturating_sub(self.present(shared));
         for node in lost.into_iter().chain(others) {
-            if shared.others.len() + shared.asked.len() >= shared.wanted {
+            if shared.asked.len() >= lacking {
                 break;
             }
             let knows = |nodes: &BTreeSet<NodeId>| nodes.contains(&node);
@@ -335,7 +344,7 @@ impl Scheduler {
             task: task.local.0,
             attempt,
             outputs: shared.outputs.clone(),
-            replicas: shared.wanted as u32 + 1,
+            replicas: shared.total(self.objects.output_copies.is_leaving()) as u32,
         };
         for node in ask {
             send_output_transfer(
@@ -498,15 +507,20 @@ impl Scheduler {
         if self.objects.output_copies.shared.is_empty() || blind {
             return;
         }
-        let homes = self.routing.homes();
         // A member that was admitted and has never started does not answer.
         let there = |homes: &Homes| -> BTreeSet<NodeId> {
             let has_come = |node: &NodeId| homes.incarnation_of(*node) != Incarnation(0);
             homes.staying().filter(has_come).collect()
         };
         let before = there(older);
-        let a_node_came = there(homes).iter().any(|node| !before.contains(node));
-        self.objects.output_copies.look_for_takers(now, |node| !homes.is_gone(node), a_node_came);
+        let a_node_came = there(self.routing.homes()).iter().any(|node| !before.contains(node));
+        let leaves = self.objects.output_copies.is_leaving();
+        let lacking: BTreeSet<AttemptKey> = match a_node_came || leaves {
+            true => self.attempts_that_lack().collect(),
+            false => BTreeSet::new(),
+        };
+        let is_there = |node| !self.routing.homes().is_gone(node);
+        self.objects.output_copies.look_for_takers(now, is_there, &lacking);
     }
     pub(crate) fn lacking_copies(&self) -> u64 {
         let me = self.options.me;

@@ -308,3 +308,104 @@ fn an_output_of_an_upload_lies_here_alone_where_its_file_says_so() {
         assert_eq!(starts.lacking_copies(), lacking, "{share:?}");
     }
 }
+
+/// The map of node 3.
+fn leaving_of_four(leaving: &[u32]) -> Homes {
+    let phase = |node| match leaving.contains(&node) {
+        true => wire::MemberPhase::Leaving,
+        false => wire::MemberPhase::Up,
+    };
+    let member = |node| wire::Member { phase: phase(node) as i32, ..test_nodes::member(node) };
+    test_nodes::homes(3, (0..4).map(member).collect(), &[0])
+}
+
+/// One of four nodes with a copy of another node's output.
+fn holder_that_leaves() -> Scheduler {
+    let mut out = Out::default();
+    let mut holder = test_nodes::scheduler(3, 1, Tuning::of(Policy::Mlb), of_two_copies(3, 4, &[]));
+    let (task, attempt) = MADE;
+    holder.objects.table.made(ObjectId { task, attempt, output: 0 }, 10, true, true);
+    let output =
+        wire::TransferredOutput { size_bytes: 10, keep: true, real: true, ..Default::default() };
+    let (job, task, attempt) = (task.job.0, task.local.0, attempt.0);
+    let outputs = vec![output];
+    let transferred = wire::AttemptOutputs { job, task, attempt, outputs, replicas: 2 };
+    holder.add_copy_for(NodeId(0), transferred, &mut out);
+    let homes = leaving_of_four(&[3]);
+    holder.routing.replace_homes(homes);
+    holder.follow_drain(NOW, &mut out);
+    holder
+}
+
+/// The nodes that are to take over the output.
+fn offered(out: &mut Out) -> Vec<u32> {
+    let said = std::mem::take(&mut out.best_effort).into_iter();
+    let to = |body: Body| match body {
+        Body::OutputTransfer(said) if said.stage() == TransferStage::Offered => Some(said.to),
+        _ => None,
+    };
+    said.filter_map(|(_, body)| to(body)).collect()
+}
+
+#[test]
+fn a_leaving_node_hands_over_when_enough_others_have_a_copy() {
+    let (mut holder, mut out) = (holder_that_leaves(), Out::default());
+    holder.act(NOW, &mut out);
+    assert_eq!(asked(&mut out), [1], "the maker has it");
+    assert!(!holder.is_drained() && !holder.is_drain_blocked());
+    answers(&mut holder, 1, TransferStage::NoSpaceToReplicate, &mut out);
+    assert_eq!(asked(&mut out), [2]);
+    answers(&mut holder, 2, TransferStage::Replicated, &mut out);
+    holder.act(NOW, &mut out);
+    assert_eq!(offered(&mut out), [0], "to a node that has it");
+}
+
+#[test]
+fn a_leaving_node_stays_while_no_other_has_space_for_a_copy() {
+    let (mut holder, mut out) = (holder_that_leaves(), Out::default());
+    holder.act(NOW, &mut out);
+    answers(&mut holder, 1, TransferStage::NoSpaceToReplicate, &mut out);
+    answers(&mut holder, 2, TransferStage::NoSpaceToReplicate, &mut out);
+    holder.act(NOW, &mut out);
+    assert_eq!(offered(&mut out), Vec::<u32>::new());
+    assert!(!holder.is_drained() && holder.is_drain_blocked());
+    holder.act(NOW + HANDOVER_PAUSE, &mut out);
+    assert_eq!(asked(&mut out), [1], "there may be space now");
+    answers(&mut holder, 1, TransferStage::Replicated, &mut out);
+    assert!(!holder.is_drain_blocked());
+    holder.act(NOW + HANDOVER_PAUSE, &mut out);
+    assert_eq!(offered(&mut out).len(), 1);
+}
+
+/// The maker leaves as well. Then it does not count, until the map shows it as a node that stays.
+#[test]
+fn a_leaving_node_looks_at_each_map_for_nodes_that_stay() {
+    let (mut holder, mut out) = (holder_that_leaves(), Out::default());
+    let follow = |holder: &mut Scheduler, leaving: &[u32], out: &mut Out| {
+        let older = holder.routing.replace_homes(leaving_of_four(leaving));
+        holder.follow_drain(NOW, out);
+        holder.look_for_takers(NOW, &older);
+        holder.act(NOW, out);
+    };
+    holder.act(NOW, &mut out);
+    answers(&mut holder, 1, TransferStage::Replicated, &mut out);
+    out.best_effort.clear();
+    follow(&mut holder, &[0, 3], &mut out);
+    assert_eq!(asked(&mut out), [2]);
+    follow(&mut holder, &[3], &mut out);
+    assert_eq!(offered(&mut out), [0], "the maker and node 1 have it");
+}
+
+#[test]
+fn a_node_asked_before_the_drain_is_asked_again() {
+    let ((mut maker, spec), mut out) = (maker(), Out::default());
+    assert!(!ends(&mut maker, &spec, &mut out));
+    assert_eq!(asked(&mut out), [1]);
+    maker.leave_copies(NOW);
+    let mut now = NOW;
+    for _ in 0..3 {
+        now = now + LOCATE_TIMEOUT + LOCATE_TIMEOUT;
+        maker.copy_outputs(now, &mut out);
+    }
+    assert_eq!(asked(&mut out), [1, 1, 1], "it was silent");
+}
