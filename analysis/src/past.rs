@@ -2,11 +2,12 @@
 
 use proto::busy::BusySeries;
 use proto::tally;
-use proto::wire::{JobState, JobSummary, NodeTally};
+use proto::wire::{JobState, JobSummary, NodeState, NodeTally};
 use proto::{Span, Time};
 
 use crate::report::{
-    AttemptCounts, DataCounts, NodeRow, Reads, RunReport, Series, StealCounts, TaskCounts, ratio,
+    AttemptCounts, Bound, DataCounts, NodeRow, Reads, RunFacts, RunReport, Series, StealCounts,
+    TaskCounts, cpu, peak_rss_bytes, ratio, share as slot_share,
 };
 use crate::waits::Waits;
 
@@ -82,6 +83,50 @@ pub fn report(state: &JobState, word: &str) -> Option<RunReport> {
             .collect(),
         waits: waits(&all, begin, end),
         ..RunReport::default()
+    })
+}
+
+/// The report of a run on a cluster of its own, from its stored summary. Times, costs and the graph
+/// are those of `facts`; figures by kind and by edge are only in the logs. `None` if the summary
+/// lacks something: a part of a node, or the end of the loads at which the clock starts.
+#[must_use]
+pub fn report_of_run(state: &JobState, facts: &RunFacts) -> Option<RunReport> {
+    let JobSummary { parts, missing, .. } = state.summary.as_ref()?;
+    if !missing.is_empty() || facts.clock_starts_after_loads {
+        return None;
+    }
+    let past = report(state, &facts.state)?;
+    let stored = begin(state);
+    let begin = facts.submitted.unwrap_or(stored);
+    let end = facts.ended.unwrap_or(Time(state.ended_ns));
+    let makespan_s = end.since(begin).as_secs_f64();
+    let share = |of: fn(&NodeTally) -> u64| {
+        let slot_time = parts.iter().map(of).fold(0, u64::saturating_add);
+        slot_share(Span(slot_time), facts.slots, makespan_s)
+    };
+    let states = &facts.node_states;
+    let sum = |of: fn(&NodeState) -> u64| states.iter().map(of).sum::<u64>();
+    Some(RunReport {
+        nodes: facts.nodes,
+        slots: facts.slots,
+        policy: facts.policy.clone(),
+        tasks: TaskCounts { total: facts.tasks, edges: facts.edges, ..past.tasks },
+        makespan_s,
+        submit_s: facts.accepted.map_or(0.0, |at| at.since(begin).as_secs_f64()),
+        first_start_s: past.first_start_s + stored.since(begin).as_secs_f64(),
+        throughput_per_s: ratio(past.tasks.done as f64, makespan_s),
+        efficiency: share(|part| part.work_ns),
+        utilization: share(|part| part.busy_ns),
+        steals: StealCounts {
+            tried: sum(|state| state.steals_tried),
+            won: sum(|state| state.steals_won),
+            ..past.steals
+        },
+        messages: sum(|state| state.messages),
+        cpu_s: cpu(facts).as_secs_f64(),
+        peak_rss_bytes: peak_rss_bytes(facts),
+        bound: Bound { lower_s: facts.bound_lower_s, paper_s: facts.bound_paper_s },
+        ..past
     })
 }
 
@@ -161,7 +206,6 @@ mod tests {
     use super::*;
     use crate::events::Entry;
     use crate::fold::Fold;
-    use crate::report::RunFacts;
 
     const S: u64 = 1_000_000_000;
 
@@ -244,6 +288,54 @@ mod tests {
         let series = &past.utilization_series;
         let busy_s: f64 = series.values.iter().map(|share| share * series.step_s * 4.0).sum();
         assert!((busy_s - 19.0).abs() < 0.1, "{busy_s}");
+    }
+
+    #[test]
+    fn a_run_is_summed_up_as_from_its_log() {
+        let entries = story();
+        let mut fold = Fold::of_job(JobId(1));
+        entries.iter().for_each(|entry| fold.push(entry));
+        let member = |node| wire::Member { node, slots: 2, ..Default::default() };
+        let node_states = [0, 1].map(|node| NodeState {
+            member: Some(member(node)),
+            cpu_ns: S,
+            peak_rss_bytes: 7,
+            messages: 3,
+            steals_tried: 2,
+            steals_won: 1,
+            ..NodeState::default()
+        });
+        let facts = RunFacts {
+            job: "1".to_owned(),
+            state: "finished".to_owned(),
+            policy: "mdl".to_owned(),
+            nodes: 2,
+            slots: 4,
+            tasks: 4,
+            edges: 5,
+            submitted: Some(Time(9 * S)),
+            accepted: Some(Time(10 * S)),
+            ended: Some(Time(21 * S)),
+            node_states: node_states.to_vec(),
+            reads: Some(Reads::default()),
+            client_cpu: Span(S),
+            bound_lower_s: 3.0,
+            ..RunFacts::default()
+        };
+        let logged = RunReport::new(&fold, &facts);
+        let mut past = report_of_run(&state(&entries), &facts).unwrap();
+        // The summary has fewer buckets, and its nodes' reads are not asked for.
+        past.utilization_series = logged.utilization_series.clone();
+        past.waits = logged.waits;
+        for (past, logged) in past.per_node.iter_mut().zip(&logged.per_node) {
+            (past.utilization, past.slots) = (logged.utilization, logged.slots);
+        }
+        assert_eq!(past, logged);
+        let mut without = state(&entries);
+        without.summary.as_mut().unwrap().missing = vec![1];
+        assert_eq!(report_of_run(&without, &facts), None);
+        let loads = RunFacts { clock_starts_after_loads: true, ..facts };
+        assert_eq!(report_of_run(&state(&entries), &loads), None);
     }
 
     #[test]

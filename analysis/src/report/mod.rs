@@ -318,7 +318,7 @@ fn node_rows(fold: &Fold, facts: &RunFacts, makespan_s: f64) -> Vec<NodeRow> {
 
 /// Counts each process once: each node of a shared process reports the CPU time of the whole
 /// process.
-fn cpu(facts: &RunFacts) -> Span {
+pub(crate) fn cpu(facts: &RunFacts) -> Span {
     let nodes = facts.node_states.iter().map(|state| state.cpu_ns);
     match facts.one_process {
         true => Span(nodes.max().unwrap_or(0).max(facts.client_cpu.0)),
@@ -326,7 +326,7 @@ fn cpu(facts: &RunFacts) -> Span {
     }
 }
 
-fn peak_rss_bytes(facts: &RunFacts) -> u64 {
+pub(crate) fn peak_rss_bytes(facts: &RunFacts) -> u64 {
     let nodes = facts.node_states.iter().map(|state| state.peak_rss_bytes);
     match facts.one_process {
         true => nodes.max().unwrap_or(0).max(facts.client_peak_rss_bytes),
@@ -340,7 +340,7 @@ pub(crate) fn ratio(part: f64, whole: f64) -> f64 {
 }
 
 /// Clamps the share to 1, because the clocks of several processes differ slightly.
-fn share(part: Span, slots: u32, makespan_s: f64) -> f64 {
+pub(crate) fn share(part: Span, slots: u32, makespan_s: f64) -> f64 {
     ratio(part.as_secs_f64(), f64::from(slots) * makespan_s).clamp(0.0, 1.0)
 }
 

@@ -3,13 +3,14 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use analysis::{
     Edges, Kinds, Label, LowerBounds, Network, PaperBound, PaperModel, RunFacts, RunReport,
 };
 use clap::Args;
 use client::{Client, JobSettings, SubmitOptions, now_ns};
-use proto::wire::{self, JobState};
+use proto::wire::{self, JobState, NodeState};
 use proto::{JobId, Span, TaskId, Time};
 use verb::cluster::kept_outputs;
 use verb::cluster::logs::{Logs, TraceFile};
@@ -26,12 +27,15 @@ use crate::common::summary;
 use crate::local::instance::InstanceFile;
 use crate::local::lists::{self, ListArgs};
 use crate::report::{collect, files};
-use crate::views::jobs;
 use crate::views::progress::Progress;
 use crate::views::reports;
 use crate::views::submission::{check_fit, submit_options};
 use crate::views::waiting::Deadline;
+use crate::views::{job_info, jobs};
 use crate::workload::load;
+
+/// The summary of an ended job is awaited this long; then the logs are read.
+const SUMMARY_PATIENCE: Duration = Duration::from_millis(300);
 
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
@@ -80,6 +84,15 @@ struct RunRequest<'a> {
     /// Where they are until then.
     source: Source<'a>,
     record: Option<&'a Path>,
+}
+
+impl RunRequest<'_> {
+    /// Whether files about the run are written, from the logs.
+    fn describes(&self) -> bool {
+        let asked = self.trace.is_some() || self.instance.is_some() || self.record.is_some();
+        let own = self.delivery.as_ref().is_some_and(|it| it.results.run_dir().is_some());
+        asked || own || has_programs(self.graph)
+    }
 }
 
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
@@ -183,6 +196,7 @@ async fn execute(
         (followed, _) => followed??,
     };
     let ended = Time(now_ns());
+    let times = Times { submitted: Time(submitted_ns), accepted, ended };
     let spawned = kept_outputs::of_spawned(client, &state).await?;
     let is_whole = spawned.check(job);
     kept.extend(spawned.kept);
@@ -191,32 +205,35 @@ async fn execute(
     if let Some(results) = &made {
         work.delivery = Some(Delivery { results, source: work.source });
     }
-    let logs = Logs::read(client, job, None).await?;
-    let fold = logs.fold(job, Some((work.graph, &plan)))?;
-    let of_cluster = reports::facts(&state, logs.states.clone());
-    let facts = RunFacts {
-        submitted: Some(Time(submitted_ns)),
-        accepted: Some(accepted),
-        ended: Some(ended),
-        one_process,
-        remote_bytes: Some(fold.remote_bytes(job, data_edges(work.graph, &plan))),
-        ..planned_facts(cluster_plan, work.graph, &work.options.settings, of_cluster)
+    let known = Known { cluster: cluster_plan, one_process, times };
+    let is_json = context.output.json;
+    let early = if is_json { None } else { summed_up(client, &state, &known, &work).await };
+    let mut logged = match early {
+        Some(_) => None,
+        None => Some(Logged::read(client, &state, &known, (&work, &plan)).await?),
     };
-    let report = reports::report(&fold, &facts, &state);
     jobs::tell_failures(&context.output, client, &state).await;
     // First the unique report, then the files, which may be unwritable.
+    let report = early.as_ref().or(logged.as_ref().map(|logged| &logged.report));
+    let report = report.expect("one of them is there");
     let dir = work.delivery.as_ref().filter(|_| !kept.is_empty()).map(|it| it.results.dir());
-    let is_json = context.output.json;
-    let printed = if is_json { Ok(()) } else { print(context, &report, &state, dir) };
+    let printed = if is_json { Ok(()) } else { print(context, report, &state, dir) };
     let delivered = match &work.delivery {
         Some(delivery) => delivery.copy(client, job, &kept).await,
         None => Ok(()),
     };
     interrupt.hold(false);
-    let printed = if is_json { print(context, &report, &state, dir) } else { printed };
-    let span = (Time(submitted_ns), ended);
-    let described = describe(client, &mut work, (&logs, &plan), span).await;
-    let recorded = leave_record(context, client, &work, (&logs, &plan), &report, &state).await;
+    let printed = if is_json { print(context, report, &state, dir) } else { printed };
+    let described = async {
+        if logged.is_none() && work.describes() {
+            logged = Some(Logged::read(client, &state, &known, (&work, &plan)).await?);
+        }
+        let Some(logged) = &logged else { return Ok(()) };
+        let described = describe(client, &mut work, (&logged.logs, &plan), &known.times).await;
+        let recorded = leave_record(context, client, &work, (logged, &plan), &state).await;
+        described.and(recorded)
+    };
+    let described = described.await;
     delivered?;
     is_whole?;
     printed?;
@@ -225,8 +242,73 @@ async fn execute(
         heard(context.output.line(&format!("kept results in {}", dir.display())))?;
     }
     described?;
-    recorded?;
     Ok(jobs::exit_of(&state))
+}
+
+/// The times of a run that its client knows.
+struct Times {
+    submitted: Time,
+    accepted: Time,
+    ended: Time,
+}
+
+/// What a run knows of itself beside its graph.
+struct Known<'k> {
+    cluster: &'k ClusterPlan,
+    one_process: bool,
+    times: Times,
+}
+
+impl Known<'_> {
+    fn facts(&self, work: &RunRequest<'_>, state: &JobState, nodes: Vec<NodeState>) -> RunFacts {
+        let of_cluster = reports::facts(state, nodes);
+        RunFacts {
+            submitted: Some(self.times.submitted),
+            accepted: Some(self.times.accepted),
+            ended: Some(self.times.ended),
+            one_process: self.one_process,
+            ..planned_facts(self.cluster, work.graph, &work.options.settings, of_cluster)
+        }
+    }
+}
+
+/// The report from the summary that the home of the job stores: reading the logs of 10^6 tasks takes
+/// a second. `None` if it is late, or lacks something.
+async fn summed_up(
+    client: &Client,
+    state: &JobState,
+    known: &Known<'_>,
+    work: &RunRequest<'_>,
+) -> Option<RunReport> {
+    let recorded = job_info::recorded(client, JobId(state.job), None);
+    let recorded = tokio::time::timeout(SUMMARY_PATIENCE, recorded).await.ok()?.ok()?;
+    let nodes = client.raw().node_states(SUMMARY_PATIENCE).await.into_iter();
+    let nodes: Vec<NodeState> = nodes.map(|(_, state)| state.ok()).collect::<Option<_>>()?;
+    analysis::past::report_of_run(&recorded, &known.facts(work, state, nodes))
+}
+
+/// The event logs of a run, and the report from them.
+struct Logged {
+    logs: Logs,
+    report: RunReport,
+}
+
+impl Logged {
+    async fn read(
+        client: &Client,
+        state: &JobState,
+        known: &Known<'_>,
+        (work, plan): (&RunRequest<'_>, &Plan<'_>),
+    ) -> Result<Self, Failure> {
+        let job = plan.job();
+        let logs = Logs::read(client, job, None).await?;
+        let fold = logs.fold(job, Some((work.graph, plan)))?;
+        let facts = RunFacts {
+            remote_bytes: Some(fold.remote_bytes(job, data_edges(work.graph, plan))),
+            ..known.facts(work, state, logs.states.clone())
+        };
+        Ok(Self { logs, report: reports::report(&fold, &facts, state) })
+    }
 }
 
 /// Adds what the plan, the graph and this process tell of a run.
@@ -274,14 +356,14 @@ async fn describe(
     client: &Client,
     work: &mut RunRequest<'_>,
     (logs, plan): (&Logs, &Plan<'_>),
-    span: (Time, Time),
+    times: &Times,
 ) -> Result<(), Failure> {
     let traced = work.trace.take().map_or(Ok(()), |file| {
         let labels = |task: TaskId| label(work.graph, plan.task_of(task.local)?);
-        logs.write_trace(file, Some(span.0), labels, edges(work.graph, plan))
+        logs.write_trace(file, Some(times.submitted), labels, edges(work.graph, plan))
     });
     if let Some(file) = work.instance.take() {
-        file.write(client, logs, (work.graph, plan), span).await?;
+        file.write(client, logs, (work.graph, plan), (times.submitted, times.ended)).await?;
     }
     traced
 }
@@ -320,8 +402,7 @@ async fn leave_record(
     context: &Context,
     client: &Client,
     work: &RunRequest<'_>,
-    (logs, plan): (&Logs, &Plan<'_>),
-    report: &RunReport,
+    (logged, plan): (&Logged, &Plan<'_>),
     state: &JobState,
 ) -> Result<(), Failure> {
     let own = work.delivery.as_ref().and_then(|delivery| delivery.results.run_dir());
@@ -333,6 +414,7 @@ async fn leave_record(
         return Ok(());
     };
     let written = async {
+        let Logged { logs, report } = logged;
         let json = reports::json(report, state, None, false);
         let graph = (work.graph, plan);
         let record = collect::of_run(client, graph, logs, state, report, json).await?;
