@@ -7,6 +7,7 @@ use verb::directives::{self, Directives, Script};
 use verb::errors::Failure;
 use verb::units::Timespan;
 
+use crate::alloc::args::AllocVerb;
 use crate::records::Way;
 use crate::words::{Ids, Selector};
 
@@ -62,6 +63,11 @@ pub(crate) enum Verb {
     Server {
         #[command(subcommand)]
         verb: ServerVerb,
+    },
+    /// Queues of a batch system, from which workers come when tasks wait
+    Alloc {
+        #[command(subcommand)]
+        verb: AllocVerb,
     },
     /// Nodes that run tasks
     Worker {

@@ -63,14 +63,20 @@ impl Front {
         std::fs::read_to_string(self.idle_file()).ok()?.trim().parse().ok()
     }
 
-    /// `starling node` of this program, with the instance's directory.
-    pub(crate) fn node_command(&self) -> Result<Command, Failure> {
+    /// `starling` of this program, with the instance's directory.
+    pub(crate) fn starling_command(&self) -> Result<Command, Failure> {
         let program = std::env::current_exe().map_err(|error| {
             Failure::lost(format!("cannot find this program: {}", plain(&error)))
         })?;
         let dir = verb::path_templates::escape(&self.context.dir_path()?);
         let mut command = Command::new(program);
-        command.arg0("starling").arg("--dir").arg(dir).arg("node");
+        command.arg0("starling").arg("--dir").arg(dir);
+        Ok(command)
+    }
+
+    pub(crate) fn node_command(&self) -> Result<Command, Failure> {
+        let mut command = self.starling_command()?;
+        command.arg("node");
         Ok(command)
     }
 

@@ -8,6 +8,7 @@ workers) in the cluster's key-value store. Nothing in Starling depends on it.
 Start at `args.rs`, then `submit/mod.rs`; `task.rs` runs on a node, between Starling and a command.
 */
 
+mod alloc;
 mod args;
 mod cluster;
 mod explain;
@@ -127,6 +128,7 @@ fn dispatch(args: Hq) -> Result<ExitCode, Failure> {
         Verb::Task { verb } => tasks::run(&front, &verb),
         Verb::OutputLog { directory, verb } => output_log::run(&front, &directory, &verb),
         Verb::Server { verb } => cluster::server(&front, &verb),
+        Verb::Alloc { verb } => alloc::run(&front, verb),
         Verb::Worker { verb } => workers::run(&front, verb),
     }
 }

@@ -137,6 +137,20 @@ impl WorkerRecord {
     }
 }
 
+/// A queue of a batch system. Starling's queue has the rest.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct QueueRecord {
+    pub(crate) id: u64,
+    /// Several queues may have one name.
+    pub(crate) name: String,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Queues {
+    last: u64,
+    queues: Vec<QueueRecord>,
+}
+
 fn job_key(job: JobId) -> Vec<u8> {
     format!("hq/job/{}", job.0).into_bytes()
 }
@@ -144,6 +158,7 @@ fn worker_key(id: u64) -> Vec<u8> {
     format!("hq/worker/{id}").into_bytes()
 }
 const WORKERS_KEY: &[u8] = b"hq/workers";
+const QUEUES_KEY: &[u8] = b"hq/queues";
 
 /// The key of the standard input of a submission, which its first task names.
 pub(crate) fn input_key(job: JobId, ids: &[u64]) -> String {
@@ -264,4 +279,22 @@ pub(crate) async fn workers(client: &Client) -> Result<Vec<WorkerRecord>, Failur
 pub(crate) async fn stop_worker(client: &Client, id: u64) -> Result<(), Failure> {
     let stop = |worker: &mut WorkerRecord| worker.is_stopped = true;
     change(client, &worker_key(id), stop).await.map(drop)
+}
+
+/// Adds a queue, and gives it the next number.
+pub(crate) async fn add_queue(client: &Client, queue: QueueRecord) -> Result<u64, Failure> {
+    let add = |queues: &mut Queues| {
+        queues.last += 1;
+        queues.queues.push(QueueRecord { id: queues.last, ..queue.clone() });
+    };
+    change(client, QUEUES_KEY, add).await.map(|queues| queues.last)
+}
+
+pub(crate) async fn queues(client: &Client) -> Result<Vec<QueueRecord>, Failure> {
+    Ok(read::<Queues>(client, QUEUES_KEY).await?.unwrap_or_default().queues)
+}
+
+pub(crate) async fn remove_queue(client: &Client, id: u64) -> Result<(), Failure> {
+    let remove = |queues: &mut Queues| queues.queues.retain(|queue| queue.id != id);
+    change(client, QUEUES_KEY, remove).await.map(drop)
 }

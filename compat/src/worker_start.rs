@@ -1,6 +1,7 @@
 //! The start of workers: what a machine offers, here or on the hosts of a file.
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -11,10 +12,12 @@ use proto::wire::map_command::Body;
 use serde::Deserialize;
 use verb::errors::{Failure, plain};
 use verb::flags::needs::group_label;
+use verb::units::now_s;
 
 use crate::args::{DeployArgs, Form, WorkerArgs};
 use crate::cluster::{Front, MAP_TIMEOUT, is_up};
 use crate::records::{self, Coupling, Pool, WorkerRecord};
+use crate::task::SUMS;
 use crate::words::span;
 use crate::{NAME, workers};
 
@@ -222,8 +225,64 @@ fn manager(args: &WorkerArgs) -> Result<Option<(String, String)>, Failure> {
     Ok(None)
 }
 
+/// A worker that is about to start.
+struct Prepared {
+    record: WorkerRecord,
+    /// The arguments of its node.
+    words: Vec<String>,
+    /// The names of its pools that are amounts.
+    sums: String,
+}
+
 /// Registers a worker, and becomes its node.
 pub(crate) fn run(front: &Front, args: &WorkerArgs) -> Result<ExitCode, Failure> {
+    let Prepared { record, words, sums } = prepare(front, args)?;
+    let by = register(front, record)?;
+    front.become_node(&[vec!["--join".to_owned(), by], words].concat(), &sums)
+}
+
+/// Registers a worker of an allocation, and becomes its node: `command` with the arguments that it
+/// does not have yet.
+pub(crate) fn adopt(
+    front: &Front,
+    args: &WorkerArgs,
+    command: &[OsString],
+) -> Result<ExitCode, Failure> {
+    let Prepared { record, words, sums } = prepare(front, args)?;
+    register(front, record)?;
+    let (program, given) = command.split_first().expect("clap requires it");
+    let mut given = given.to_vec();
+    if let Some(limit) = args.time_limit {
+        end_by(&mut given, now_s().saturating_add(limit.0.as_secs()));
+    }
+    let further = missing_of(&words, &given);
+    let error = Command::new(program).args(given).args(further).env(SUMS, sums).exec();
+    Err(Failure::lost(format!("the node does not start: {}", plain(&error))))
+}
+
+/// The node ends with its allocation, or earlier at this time.
+fn end_by(given: &mut [OsString], end_s: u64) {
+    let Some(at) = given.iter().position(|word| word == "--ends-at") else { return };
+    let Some(end) = given.get_mut(at + 1) else { return };
+    if end.to_str().and_then(|text| text.parse().ok()).is_some_and(|known: u64| end_s < known) {
+        *end = end_s.to_string().into();
+    }
+}
+
+/// The flags that a command does not have. Pools may be given several times, others once.
+fn missing_of(words: &[String], given: &[OsString]) -> Vec<String> {
+    let has = |pair: &[String]| {
+        let value = |given: &[OsString]| {
+            given[0] == pair[0].as_str()
+                && (pair[0] != "--resource" || given[1] == pair[1].as_str())
+        };
+        let ends_before = pair[0] == "--time-limit" && given.iter().any(|it| it == "--ends-at");
+        ends_before || given.windows(2).any(value)
+    };
+    words.chunks(2).filter(|pair| !has(pair)).flatten().cloned().collect()
+}
+
+fn prepare(front: &Front, args: &WorkerArgs) -> Result<Prepared, Failure> {
     let own = own_pools(args)?;
     let detects = args.detect_resources.as_deref();
     let found = hardware(front, &own, args.no_hyper_threading)?;
@@ -280,8 +339,7 @@ pub(crate) fn run(front: &Front, args: &WorkerArgs) -> Result<ExitCode, Failure>
     let sums = pools.iter().filter(|pool| pool.groups.is_empty());
     let sums = sums.map(|pool| pool.name.as_str()).collect::<Vec<_>>().join(",");
     let record = WorkerRecord { pools, couplings, ..record };
-    let by = register(front, record)?;
-    front.become_node(&[vec!["--join".to_owned(), by], words].concat(), &sums)
+    Ok(Prepared { record, words, sums })
 }
 
 /// Returns the address of a node to join.
@@ -419,5 +477,23 @@ mod tests {
         assert!(check("cpus[0]:foo[0]").unwrap_err().contains("single group"));
         assert!(check("cpus[2]:cpus[0]").unwrap_err().contains("Invalid group id 2"));
         assert!(check("cpus:foo").is_err() && check("cpus[0]").is_err());
+    }
+    #[test]
+    fn a_node_of_an_allocation_gets_the_arguments_that_it_lacks() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let given: Vec<OsString> =
+            words("node --join a --ends-at 9 --slots 16 --resource x=sum(1)")
+                .into_iter()
+                .map(Into::into)
+                .collect();
+        let own = words("--slots 16 --resource cpus=2x8 --resource x=sum(1) --time-limit 9ns");
+        assert_eq!(missing_of(&own, &given), words("--resource cpus=2x8"));
+        assert_eq!(missing_of(&own, &[]), own);
+        let ends = |at_s: u64| {
+            let mut given = given.clone();
+            end_by(&mut given, at_s);
+            given[4].clone()
+        };
+        assert_eq!((ends(8), ends(10)), ("8".into(), "9".into()));
     }
 }

@@ -57,6 +57,9 @@ pub(crate) struct AddArgs {
     /// Words before the program of each node, such as 'numactl --interleave=all'
     #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
     wrap: String,
+    /// Submit nothing for the queue before 'alloc resume'
+    #[arg(long)]
+    paused: bool,
     /// Further arguments of sbatch or qsub, as they are: -- --partition=main
     #[arg(last = true, value_name = "ARGUMENT")]
     arguments: Vec<String>,
@@ -92,7 +95,7 @@ impl AddArgs {
             node_fini: self.node_fini.clone(),
             wrap: self.wrap.clone(),
             umask: umask.bits(),
-            paused: false,
+            paused: self.paused,
         }
     }
 }

@@ -79,12 +79,14 @@ async fn read(from: Option<impl AsyncRead + Unpin>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Whether this machine may submit to a batch system.
-pub(super) async fn may_submit(system: System) -> bool {
+/// Whether the program that submits is on this machine.
+pub(super) fn is_installed(system: System) -> bool {
     let is_there = |folder: std::path::PathBuf| folder.join(system.submitter()).is_file();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    if !std::env::split_paths(&path).any(is_there) {
-        return false;
-    }
-    run(&system.version()).await.is_ok_and(|ran| ran.is_ok)
+    std::env::split_paths(&path).any(is_there)
+}
+
+/// Whether this machine may submit to a batch system.
+pub(super) async fn may_submit(system: System) -> bool {
+    is_installed(system) && run(&system.version()).await.is_ok_and(|ran| ran.is_ok)
 }

@@ -1,5 +1,7 @@
 //! The owner inside a node: a thread beside it that does a round every few seconds.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ const ROUND_EVERY: Duration = Duration::from_secs(5);
 /// The time between two looks for a queue or a lapsed lease.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Starts the thread if this machine may submit to a batch system. `say` gets what it does.
+/// Starts the thread, which ends at once where no batch system is installed. `say` gets what it does.
 pub(crate) fn start(dir: &Path, node: u32, incarnation: u32, say: fn(&str)) {
     let (dir, name) = (dir.to_owned(), format!("n{node}"));
     let identity = Identity { name: name.clone(), incarnation };
@@ -30,12 +32,8 @@ pub(crate) fn start(dir: &Path, node: u32, incarnation: u32, say: fn(&str)) {
 }
 
 async fn live(dir: PathBuf, identity: Identity, say: fn(&str)) {
-    let mut systems = Vec::new();
-    for system in System::ALL {
-        if calls::may_submit(system).await {
-            systems.push(system);
-        }
-    }
+    let mut systems = System::ALL.to_vec();
+    systems.retain(|&system| calls::is_installed(system));
     if systems.is_empty() {
         return;
     }
@@ -64,10 +62,18 @@ async fn work(
     for &system in systems {
         sites.push(Site::new(&client, dir, system, identity.clone())?);
     }
+    let mut may_submit = BTreeMap::new();
     loop {
         let mut is_owner = false;
         for site in &mut sites {
-            if site.is_needed().await? {
+            // No program of a batch system runs before there is a queue of it.
+            if !site.is_needed().await? {
+                continue;
+            }
+            if let Entry::Vacant(unknown) = may_submit.entry(site.system) {
+                unknown.insert(calls::may_submit(site.system).await);
+            }
+            if may_submit[&site.system] {
                 let system = site.system;
                 site.round(&mut |line| say(&format!("allocations of {system}: {line}"))).await;
                 is_owner |= site.holds_lease();

@@ -71,6 +71,16 @@ impl Records {
         Ok(names)
     }
 
+    pub(super) async fn has_queue_of(&self, system: System) -> Result<bool, Failure> {
+        for name in self.names().await? {
+            let config: Option<QueueConfig> = self.get(&keys::queue(&name)).await?;
+            if config.is_some_and(|config| config.system == system) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     pub(super) async fn config(&self, name: &str) -> Result<QueueConfig, Failure> {
         match self.get(&keys::queue(name)).await {
             Ok(Some(config)) if self.names().await?.iter().any(|known| known == name) => Ok(config),

@@ -53,9 +53,9 @@ impl Site {
         self.owner.holds_lease()
     }
 
-    /// Whether there is a queue, and no other owner.
+    /// Whether the batch system has a queue, and no other owner.
     pub(super) async fn is_needed(&self) -> Result<bool, Failure> {
-        if self.records.names().await?.is_empty() {
+        if !self.records.has_queue_of(self.system).await? {
             return Ok(false);
         }
         let lease = self.records.lease(self.system).await?.unwrap_or_default();
