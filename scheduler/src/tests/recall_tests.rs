@@ -334,28 +334,19 @@ fn a_done_task_stays_done_if_its_further_run_fails_or_is_cancelled() {
     assert_eq!(refusals(&out).len(), 1, "its waiting reader is cancelled");
 }
 
-/// One reader has lost the output, and one has not received it yet.
-#[test]
-fn only_readers_that_lack_the_output_fail() {
-    let refusal = || {
-        let credit = wire::Credit {
-            verdict: wire::Verdict::Failed as i32,
-            refuses: true,
-            error: "other bytes".to_owned(),
-            ..credit(FIRST)
-        };
-        Body::Credits(wire::Credits { credits: vec![credit], reconciled: false })
+/// The end of an earlier attempt of the parent counts again.
+fn refusal() -> Body {
+    let credit = wire::Credit {
+        verdict: wire::Verdict::Failed as i32,
+        refuses: true,
+        error: "other bytes".to_owned(),
+        ..credit(FIRST)
     };
-    let mut out = Out::default();
-    let mut home = home_of(child(), Vec::new(), &mut out);
-    home.on_message(Time(1), PARENTS[0], refusal(), &mut out);
-    home.settle(Time(1), &mut out);
-    assert_eq!(home.home.ledger.state(child()), Some(State::Ready), "the output exists");
+    Body::Credits(wire::Credits { credits: vec![credit], reconciled: false })
+}
 
-    home.on_message(Time(2), PARENTS[0], refusal(), &mut out);
-    home.settle(Time(2), &mut out);
-    assert_eq!(home.home.ledger.state(child()), Some(State::Ready), "it has the input");
-
+/// An attempt of the child ends without the output of the parent's first attempt.
+fn loses_its_input(home: &mut Scheduler, now: Time, out: &mut Out) {
     let attempt = home.home.ledger.cell(child()).expect("in memory").attempt();
     let lost = wire::Object {
         job: 1,
@@ -372,12 +363,69 @@ fn only_readers_that_lack_the_output_fail() {
         lost_inputs: vec![lost],
         ..Default::default()
     };
-    home.complete(Time(3), NodeId(0), &mut completion, &mut out);
-    home.settle(Time(3), &mut out);
+    home.complete(now, NodeId(0), &mut completion, out);
+    home.settle(now, out);
     assert_eq!(home.home.ledger.state(child()), Some(State::Waiting), "it waits for the output");
+}
+
+/// One reader has lost the output, and one has not received it yet.
+#[test]
+fn only_readers_that_lack_the_output_fail() {
+    let mut out = Out::default();
+    let mut home = home_of(child(), Vec::new(), &mut out);
+    home.on_message(Time(1), PARENTS[0], refusal(), &mut out);
+    home.settle(Time(1), &mut out);
+    assert_eq!(home.home.ledger.state(child()), Some(State::Ready), "the output exists");
+
+    home.on_message(Time(2), PARENTS[0], refusal(), &mut out);
+    home.settle(Time(2), &mut out);
+    assert_eq!(home.home.ledger.state(child()), Some(State::Ready), "it has the input");
+
+    loses_its_input(&mut home, Time(3), &mut out);
     home.on_message(Time(4), PARENTS[0], refusal(), &mut out);
     home.settle(Time(4), &mut out);
     assert_eq!(home.home.ledger.state(child()), Some(State::Ended(End::Failed)));
     let record = out.facts.ends.values().next().expect("its end is written");
     assert_eq!(record.details[0].error, "other bytes");
+}
+
+/// The parent runs again for a lost output, makes other bytes, and recalls the lost input first.
+#[test]
+fn a_reader_that_has_lost_the_output_knows_it_after_a_recall() {
+    let credits = |attempt| {
+        Body::Credits(wire::Credits { credits: vec![credit(attempt)], reconciled: false })
+    };
+    let recalled = |out: &mut Out| {
+        let mut home = home_of(child(), Vec::new(), out);
+        home.on_message(Time(1), PARENTS[0], credits(FIRST), out);
+        home.settle(Time(1), out);
+        loses_its_input(&mut home, Time(2), out);
+        let recall = wire::Recall {
+            job: 1,
+            parent: parent().local.0,
+            attempt: SECOND.0,
+            partition: child().partition().0,
+            child: vec![child().local.0],
+            slot: vec![0],
+        };
+        home.on_message(Time(3), PARENTS[0], Body::Recall(recall), out);
+        home.settle(Time(3), out);
+        assert_eq!(home.home.ledger.state(child()), Some(State::Waiting));
+        assert!(!out.facts.credits.is_empty(), "a later home knows of the recall");
+        home
+    };
+    let state_after = |home: &mut Scheduler, body: Body, out: &mut Out| {
+        home.on_message(Time(4), PARENTS[0], body, out);
+        home.settle(Time(4), out);
+        home.home.ledger.state(child())
+    };
+    let mut out = Out::default();
+    let mut home = recalled(&mut out);
+    let refused = state_after(&mut home, refusal(), &mut out);
+    assert_eq!(refused, Some(State::Ended(End::Failed)), "the lost output counts again");
+    let mut out = Out::default();
+    let mut home = recalled(&mut out);
+    let repeated = state_after(&mut home, credits(FIRST), &mut out);
+    assert_eq!(repeated, Some(State::Waiting), "it is lost all the same");
+    assert_eq!(state_after(&mut home, credits(SECOND), &mut out), Some(State::Ready));
 }

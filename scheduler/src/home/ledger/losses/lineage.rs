@@ -192,7 +192,7 @@ impl Ledger {
                 if asks.iter().all(|ask| ask.recalled) {
                     continue;
                 }
-                self.refuse_rebuild(parent, "its record has left memory", &asks, from, out);
+                self.refuse_rebuild(now, parent, "its record has left memory", &asks, from, out);
                 continue;
             };
             let (state, attempt) = (cell.state, cell.attempt);
@@ -280,7 +280,7 @@ impl Ledger {
     ) {
         if self.has_turned(task) {
             self.lose_turned(now, task);
-            return self.refuse_rebuild(task, "it has spawned other tasks", asks, from, out);
+            return self.refuse_rebuild(now, task, "it has spawned other tasks", asks, from, out);
         }
         let index = task.local.index();
         let cell = self.cell(task).expect("looked at before");
@@ -288,10 +288,10 @@ impl Ledger {
         let parents = self.part(task).map_or(0, |part| part.parents(index).count());
         if rebuilds >= REBUILDS_MAX {
             let text = format!("they have been lost {rebuilds} times");
-            return self.refuse_rebuild(task, &text, asks, from, out);
+            return self.refuse_rebuild(now, task, &text, asks, from, out);
         }
         if parents != slots as usize {
-            return self.refuse_rebuild(task, "its parents are not known", asks, from, out);
+            return self.refuse_rebuild(now, task, "its parents are not known", asks, from, out);
         }
         self.keep_earlier_end(task);
         self.run_again(task, RetryReason::Rebuilt, homes, out);
@@ -354,6 +354,7 @@ impl Ledger {
     /// The task cannot run again: the tasks that need it end with a clear error.
     fn refuse_rebuild(
         &mut self,
+        now: Time,
         task: TaskId,
         why: &str,
         asks: &[&wire::CreditRequest],
@@ -365,6 +366,7 @@ impl Ledger {
         let error = format!("its outputs are lost and cannot be made again: {why}");
         let detail = wire::EndDetail { error, exit_code: 1, ..Default::default() };
         self.keep_failure(task, attempt, node, &detail);
+        self.report_part(now, task);
         let round = asks.iter().map(|ask| ask.round).max().unwrap_or_default();
         let delivery = Delivery::of_end(task, attempt, End::Skipped, node, round);
         let mut credit = delivery.credit();

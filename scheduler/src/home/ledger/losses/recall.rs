@@ -269,9 +269,12 @@ impl Ledger {
         send_recalls(&recalls, homes, out);
     }
 
+    /// Withdraws an input that the task has. A lost one stays known as lost: if the parent's
+    /// earlier end counts again, the task ends, and does not look for the lost output once more.
     fn take_back(&mut self, task: TaskId, slot: u32) {
         let index = task.local.index();
-        if let Some(segment) = self.part_mut(task).and_then(|part| part.segment_mut(index)) {
+        let segment = self.part_mut(task).and_then(|part| part.segment_mut(index));
+        if let Some(segment) = segment.filter(|it| it.is_input_slot_filled(index, slot)) {
             segment.clear_input_slot(index, slot);
             segment.side_mut(index).inputs.remove(&slot);
         }
