@@ -42,7 +42,7 @@ impl System {
     pub fn version(self) -> Call {
         match self {
             Self::Slurm => Call::new("sbatch", &["--version"]),
-            Self::Pbs => Call::new("qsub", &["--version"]),
+            Self::Pbs => Call::new("qstat", &["--version"]),
         }
     }
     /// All batch jobs of the user that the batch system knows.

@@ -68,7 +68,7 @@ pub(crate) struct AddArgs {
 #[derive(Serialize)]
 struct Added {
     queue: String,
-    /// This machine can submit; else another node or 'alloc tick' must.
+    /// This machine has the program that submits; else another node or 'alloc tick' must.
     submits_here: bool,
 }
 
@@ -145,7 +145,7 @@ pub(super) async fn run(context: &Context, args: AddArgs) -> Done {
         Ok(Some(names))
     };
     records.change(keys::QUEUES, listed).await?;
-    let submits_here = calls::may_submit(args.system).await;
+    let submits_here = calls::is_installed(args.system);
     if context.output.json {
         context.output.json(&Added { queue: name, submits_here })?;
         return Ok(Exit::Ok);

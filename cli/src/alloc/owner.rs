@@ -1,7 +1,6 @@
 //! The owner inside a node: a thread beside it that does a round every few seconds.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,7 +16,8 @@ const ROUND_EVERY: Duration = Duration::from_secs(5);
 /// The time between two looks for a queue or a lapsed lease.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Starts the thread, which ends at once where no batch system is installed. `say` gets what it does.
+/// Starts the thread, which ends at once where no batch system is installed. `say` gets what it
+/// does.
 pub(crate) fn start(dir: &Path, node: u32, incarnation: u32, say: fn(&str)) {
     let (dir, name) = (dir.to_owned(), format!("n{node}"));
     let identity = Identity { name: name.clone(), incarnation };
@@ -62,7 +62,7 @@ async fn work(
     for &system in systems {
         sites.push(Site::new(&client, dir, system, identity.clone())?);
     }
-    let mut may_submit = BTreeMap::new();
+    let mut may_submit = BTreeSet::new();
     loop {
         let mut is_owner = false;
         for site in &mut sites {
@@ -70,10 +70,8 @@ async fn work(
             if !site.is_needed().await? {
                 continue;
             }
-            if let Entry::Vacant(unknown) = may_submit.entry(site.system) {
-                unknown.insert(calls::may_submit(site.system).await);
-            }
-            if may_submit[&site.system] {
+            if may_submit.contains(&site.system) || calls::may_submit(site.system).await {
+                may_submit.insert(site.system);
                 let system = site.system;
                 site.round(&mut |line| say(&format!("allocations of {system}: {line}"))).await;
                 is_owner |= site.holds_lease();

@@ -272,8 +272,8 @@ impl Known<'_> {
     }
 }
 
-/// The report from the summary that the home of the job stores: reading the logs of 10^6 tasks takes
-/// a second. `None` if it is late, or lacks something.
+/// The report from the summary that the home of the job stores: reading the logs of 10^6 tasks
+/// takes a second. `None` if it is late, or lacks something.
 async fn summed_up(
     client: &Client,
     state: &JobState,

@@ -148,8 +148,8 @@ pub(crate) struct QueueArgs {
     #[arg(long, default_value_t = 0.0)]
     pub(crate) min_utilization: f64,
     /// No effect: there is no server to lose
-    #[arg(long)]
-    pub(crate) on_server_lost: Option<String>,
+    #[arg(long, default_value = "finish-running")]
+    pub(crate) on_server_lost: String,
     /// Make the queue without a dry run
     #[arg(long)]
     pub(crate) no_dry_run: bool,

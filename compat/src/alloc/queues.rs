@@ -11,6 +11,7 @@ use verb::errors::{Failure, plain};
 use crate::alloc::args::{QueueArgs, State, System};
 use crate::cluster::Front;
 use crate::records::QueueRecord;
+use crate::words::span;
 
 /// The name of Starling's queue.
 pub(super) fn name_of(id: u64) -> String {
@@ -165,15 +166,15 @@ fn wrap(front: &Front, args: &QueueArgs) -> Result<String, Failure> {
         ("--coupling", &args.coupling),
         ("--group", &args.group),
         ("--detect-resources", &args.detect_resources),
-        ("--on-server-lost", &args.on_server_lost),
     ];
     for (name, text) in texts {
         text.iter().for_each(|text| flag(name, text));
     }
     args.resource.iter().for_each(|text| flag("--resource", text));
-    flag("--idle-timeout", &format!("{}ns", args.idle_timeout.0.as_nanos()));
+    flag("--on-server-lost", &args.on_server_lost);
+    flag("--idle-timeout", &span(args.idle_timeout.0.as_nanos() as u64));
     if let Some(limit) = args.worker_time_limit {
-        flag("--time-limit", &format!("{}ns", limit.0.as_nanos()));
+        flag("--time-limit", &span(limit.0.as_nanos() as u64));
     }
     if args.no_hyper_threading {
         words.push("--no-hyper-threading".to_owned());

@@ -20,11 +20,16 @@ fn gang() -> TaskId {
 
 /// The leader of a gang of two nodes. The other node is its home.
 fn leader() -> (Scheduler, Out) {
-    let body = Some(wire::spec::Body::Sleep(wire::Sleep::default()));
     let homes = test_nodes::homes(0, (0..2).map(test_nodes::member).collect(), &[1, 1]);
     let mut leader = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
     let mut out = Out::default();
     leader.on_peer_incarnation(NOW, OTHER, Incarnation(1), &mut out);
+    push_gang(&mut leader, OTHER, &mut out);
+    (leader, out)
+}
+
+fn push_gang(leader: &mut Scheduler, home: NodeId, out: &mut Out) {
+    let body = Some(wire::spec::Body::Sleep(wire::Sleep::default()));
     let (local, attempt) = (gang().local.0, ATTEMPT.0);
     let bundle = wire::Bundle {
         specs: vec![wire::Spec { body, nodes: 2, ..Default::default() }],
@@ -32,8 +37,7 @@ fn leader() -> (Scheduler, Out) {
         tasks: vec![wire::Placed { job: 1, local, attempt, ..Default::default() }],
     };
     let push = wire::Push { bundle: Some(bundle) };
-    leader.on_message(NOW, OTHER, Body::Push(push), &mut out);
-    (leader, out)
+    leader.on_message(NOW, home, Body::Push(push), out);
 }
 
 fn step(leader: &mut Scheduler, out: &mut Out) {
@@ -253,4 +257,40 @@ fn a_node_that_is_back_holds_for_gangs_although_its_earlier_life_was_leaving() {
     assert!(out.reliable.iter().any(is_held));
     member.set_homes(NOW, homes(2, wire::MemberPhase::Leaving), &mut out);
     assert!(member.objects.is_draining(), "this life leaves");
+}
+
+/// Until then the map has the offer of an earlier life, or of the join.
+#[test]
+fn a_gang_takes_no_node_before_the_map_shows_its_present_life() {
+    let reserved = |out: &mut Out| -> Vec<NodeId> {
+        let is_it = |(to, body): (NodeId, Body)| match body {
+            Body::Gang(said) if said.step() == GangStep::GangReserve => Some(to),
+            _ => None,
+        };
+        std::mem::take(&mut out.reliable).into_iter().filter_map(is_it).collect()
+    };
+    let gathering = |lives: [u32; 2], heard: u32, moves: bool| {
+        let mut members: Vec<_> = (0..3).map(test_nodes::member).collect();
+        (members[0].incarnation, members[1].incarnation) = (lives[0], lives[1]);
+        let homes = test_nodes::homes(0, members, &[2, 2]);
+        let homes = if moves { homes.moving() } else { homes };
+        let mut leader = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+        let mut out = Out::default();
+        for (node, life) in [(1, heard), (2, 1)] {
+            leader.on_peer_incarnation(NOW, NodeId(node), Incarnation(life), &mut out);
+        }
+        push_gang(&mut leader, NodeId(2), &mut out);
+        step(&mut leader, &mut out);
+        (leader, out)
+    };
+    let (mut leader, mut out) = gathering([1, 1], 1, true);
+    assert_eq!(reserved(&mut out), [ME, NodeId(1)]);
+    leader.on_peer_incarnation(NOW, NodeId(1), Incarnation(2), &mut out); // while it gathers
+    step(&mut leader, &mut out);
+    assert!(reserved(&mut out).contains(&NodeId(2)));
+    let reserved_of = |lives, heard, moves| reserved(&mut gathering(lives, heard, moves).1);
+    assert_eq!(reserved_of([1, 1], 2, true), [ME, NodeId(2)], "it has restarted");
+    assert_eq!(reserved_of([1, 0], 1, true), [ME, NodeId(2)], "it has only joined");
+    assert_eq!(reserved_of([0, 1], 1, true), [], "this node is not listed: it waits");
+    assert_eq!(reserved_of([0, 0], 1, false), [ME, NodeId(1)], "a map without lives");
 }

@@ -226,3 +226,50 @@ fn wrong_queues_are_named() {
     assert!(explained.contains("queue pbs is paused: 'starling alloc resume pbs'"), "{explained}");
     site.down();
 }
+
+/// The command line of HyperQueue: its queues are queues of Starling, and their nodes its workers.
+#[test]
+fn queues_of_the_front_bring_workers() {
+    let Some(site) = Site::start(true) else { return };
+    let hq = |words: &[&str]| {
+        let mut command = Command::new(binary());
+        command.arg("hq").arg("--server-dir").arg(&site.directory).args(words);
+        site.sandbox.start_command(site.with_pbs(command)).end()
+    };
+    let json = |words: &[&str]| -> Value {
+        let text = hq(&[&["--output-mode=json"], words].concat()).ok().stdout;
+        serde_json::from_str(&text).expect("it is JSON")
+    };
+    let refused = |words: &[&str]| hq(words).expect_code(2).stderr;
+    let add = ["alloc", "add", "pbs", "--time-limit=00:10:00", "--cpus=1x2", "--idle-timeout=1m"];
+    let limit = refused(&[&add[..], &["--worker-time-limit=1h"]].concat());
+    assert!(limit.contains("Worker time limit cannot be larger"), "{limit}");
+    let backlog = refused(&[&add[..], &["--backlog", "0"]].concat());
+    assert!(backlog.contains("Backlog has to be at least 1"), "{backlog}");
+    let made = hq(&[&add[..], &["--name", "fast", "--worker-time-limit=5m"]].concat()).ok().stdout;
+    assert_eq!(made, "Allocation queue 1 successfully created\n");
+    assert_eq!(site.number_of_batch_jobs(), 1, "a dry run: held, and cancelled");
+    let list = json(&["alloc", "list"]);
+    assert_eq!((&list[0]["id"], &list[0]["name"]), (&1.into(), &"fast".into()), "{list}");
+    assert_eq!((&list[0]["timelimit"], &list[0]["state"]), (&"10m".into(), &"Active".into()));
+
+    hq(&["submit", "--cpus=2", "--wait", "true"]).ok();
+    let running = json(&["alloc", "info", "1", "--filter=running"]);
+    let id = running[0]["id"].as_str().expect("it runs").to_owned();
+    let running = || json(&["worker", "list"]).as_array().is_some_and(|list| list.len() == 1);
+    wait_until("the map shows the node", running);
+    let worker = &json(&["worker", "list"])[0];
+    assert_eq!(worker["allocation"]["id"], id, "{worker}");
+    assert_eq!(worker["configuration"]["time_limit"], 300.0, "{worker}");
+    hq(&["alloc", "pause", "1"]).ok();
+    assert_eq!(json(&["alloc", "list"])[0]["state"], "Paused");
+    let kept = hq(&["alloc", "remove", "1"]).expect_code(4).stderr;
+    assert!(kept.contains("Allocation queue has running jobs"), "{kept}");
+    hq(&["alloc", "remove", "1", "--force"]).ok();
+    assert_eq!(json(&["alloc", "list"]), Value::Array(Vec::new()));
+    let gone = hq(&["alloc", "info", "1"]).expect_code(4).stderr;
+    assert!(gone.contains("Allocation queue 1 not found"), "{gone}");
+    let states = site.batch_jobs();
+    assert!(states[&id]["state"] != "R", "the batch job is cancelled: {states}");
+    site.down();
+}

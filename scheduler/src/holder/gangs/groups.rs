@@ -26,11 +26,20 @@ impl Scheduler {
         groups
     }
 
+    /// Whether the map shows the present life of the node. Until then its offer there, and so its
+    /// group, is that of an earlier life, or of a join whose process may never start. Where homes
+    /// never move, the map of a node may have no lives.
+    pub(super) fn is_listed(&self, node: NodeId) -> bool {
+        let homes = self.routing.homes();
+        !homes.moves() || homes.incarnation_of(node) == self.life_of(node).1
+    }
+
     /// The nodes that may have a part of the gang, in order: all nodes of each group with enough of
     /// them. If no group has enough, those of the largest group.
     pub(super) fn nodes_for(&self, work: &Work) -> Vec<NodeId> {
         let homes = self.routing.homes();
-        let working = homes.staying().filter(|&node| !homes.is_paused(node));
+        let may_work = |node: &NodeId| !homes.is_paused(*node) && self.is_listed(*node);
+        let working = homes.staying().filter(may_work);
         let groups = self.groups(working.filter(|&node| self.offers_enough(node, work)));
         let size = work.spec.nodes as usize;
         if groups.values().all(|nodes| nodes.len() < size) {

@@ -30,9 +30,13 @@ impl Scheduler {
     }
 
     /// The latest known life of a node.
-    fn life_of(&self, node: NodeId) -> Life {
+    pub(super) fn life_of(&self, node: NodeId) -> Life {
         let listed = self.routing.homes().incarnation_of(node);
-        (node, self.incarnation_of(node).max(listed).max(Incarnation::FIRST))
+        let heard = match node == self.options.me {
+            true => self.options.incarnation,
+            false => self.incarnation_of(node),
+        };
+        (node, heard.max(listed).max(Incarnation::FIRST))
     }
     fn is_life_over(&self, (node, incarnation): Life) -> bool {
         node != self.options.me
@@ -363,8 +367,9 @@ impl Scheduler {
         let nodes = self.nodes_for(&self.holder.staging[&task].work);
         let is_out = !nodes.contains(&me);
         let stopping = self.holder.stopping || is_out;
-        if is_out && !self.holder.stopping && !nodes.is_empty() {
-            // This node leaves, is paused or slow: another one leads.
+        if is_out && self.is_listed(me) && !self.holder.stopping && !nodes.is_empty() {
+            // This node leaves, is paused or slow: another one leads. A node that the map does not
+            // show yet waits: its home may have a newer map, and would choose it once more.
             return self.fail_gang(task, attempt, out);
         }
         // This node first, then those of its group that follow it.
