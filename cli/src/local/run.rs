@@ -214,7 +214,7 @@ async fn execute(
     };
     jobs::tell_failures(&context.output, client, &state).await;
     // First the unique report, then the files, which may be unwritable.
-    let report = early.as_ref().or(logged.as_ref().map(|logged| &logged.report));
+    let report = early.as_ref().or_else(|| logged.as_ref().map(|logged| &logged.report));
     let report = report.expect("one of them is there");
     let dir = work.delivery.as_ref().filter(|_| !kept.is_empty()).map(|it| it.results.dir());
     let printed = if is_json { Ok(()) } else { print(context, report, &state, dir) };

@@ -86,7 +86,7 @@ pub(super) fn run(front: &Front, words: &[String]) -> Result<Vec<u8>, Failure> {
     }
     let text = String::from_utf8_lossy(&ran.stderr).into_owned();
     let line = text.lines().find_map(|line| line.strip_prefix("error: "));
-    let failure = Failure::refused(line.or(text.lines().next()).unwrap_or("it failed"));
+    let failure = Failure::refused(line.or_else(|| text.lines().next()).unwrap_or("it failed"));
     match text.lines().find_map(|line| line.strip_prefix("hint: ")) {
         Some(hint) => Err(failure.hint(hint)),
         None => Err(failure),

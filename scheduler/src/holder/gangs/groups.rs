@@ -27,8 +27,8 @@ impl Scheduler {
     }
 
     /// Whether the map shows the present life of the node. Until then its offer there, and so its
-    /// group, is that of an earlier life, or of a join whose process may never start. Where homes
-    /// never move, the map of a node may have no lives.
+    /// group, is that of an earlier life, or of a join; a node that has joined may never start.
+    /// Where homes never move, the map of a node may have no lives.
     pub(super) fn is_listed(&self, node: NodeId) -> bool {
         let homes = self.routing.homes();
         !homes.moves() || homes.incarnation_of(node) == self.life_of(node).1
