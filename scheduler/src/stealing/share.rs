@@ -57,6 +57,12 @@ impl Scheduler {
         self.holder.shared().has_requests()
             || (self.rules().shares_local_queue && self.holder.local().has_requests())
     }
+    /// Whether this node starts queued tasks of a class now: their resources are free, the disk has
+    /// space, and no task runs alone.
+    fn starts_class(&self, class: u64) -> bool {
+        let holder = &self.holder;
+        !holder.is_store_full() && !holder.runs_exclusively() && holder.may_start_class(class)
+    }
     /// The classes of these queues that this node cannot start now and that fit the thief, with the
     /// numbers of their tasks.
     fn classes_for(&self, thief: NodeId, free: &Totals) -> BTreeMap<u64, usize> {
@@ -70,9 +76,8 @@ impl Scheduler {
             })
         };
         let mut queued = self.shared_classes();
-        queued.retain(|&class, _| {
-            !is_gang_class(class) && fits(class) && !self.holder.may_start_class(class)
-        });
+        queued
+            .retain(|&class, _| !is_gang_class(class) && fits(class) && !self.starts_class(class));
         queued
     }
 
@@ -141,8 +146,8 @@ impl Scheduler {
     /// A class that waits for another node and that others may steal, and the number of its tasks.
     pub(crate) fn waiting_class(&self) -> Option<(u64, usize)> {
         let queued = self.shared_classes().into_iter();
-        let waiting = queued
-            .filter(|&(class, _)| !is_gang_class(class) && !self.holder.may_start_class(class));
+        let waiting =
+            queued.filter(|&(class, _)| !is_gang_class(class) && !self.starts_class(class));
         waiting.max_by_key(|&(_, tasks)| tasks)
     }
     /// The nodes, except for this one, that take tasks of a class.

@@ -182,6 +182,27 @@ fn half_full() -> (Scheduler, Out, Fetch) {
     (scheduler, out, fetch)
 }
 
+/// Its slot and its resources are free, and yet it waits.
+#[test]
+fn a_task_with_a_request_that_has_no_room_is_offered() {
+    let (mut scheduler, mut out, _fetch) = half_full();
+    let body = Some(wire::spec::Body::Sleep(wire::Sleep::default()));
+    let spec = wire::Spec { body, time_request_ns: 1_000_000_000, ..Default::default() };
+    let settings = vec![wire::JobSettings { real_data: true, ..Default::default() }];
+    let tasks = vec![placed(1, vec![], 6_000)];
+    let bundle = Some(wire::Bundle { specs: vec![spec], settings, tasks });
+    scheduler.on_message(Time(0), NodeId(1), Body::Push(wire::Push { bundle }), &mut out);
+    scheduler.act(Time(0), &mut out);
+    assert!(out.launches.is_empty() && scheduler.holder.slots().free() == 1, "the disk is full");
+    out.best_effort.clear();
+    let probe = wire::StealProbe { probe: 1, ..Default::default() };
+    scheduler.on_message(Time(0), NodeId(2), Body::StealProbe(probe), &mut out);
+    let Some((_, Body::StealLoad(load))) = out.best_effort.pop() else { panic!("an answer") };
+    assert_eq!(load.shared, 1);
+    scheduler.act(Time(0) + Span::from_millis(5), &mut out);
+    assert!(out.best_effort.iter().any(|(_, body)| matches!(body, Body::StealHint(_))));
+}
+
 #[test]
 fn a_task_with_room_overtakes_a_task_without() {
     let (mut scheduler, mut out, fetch) = half_full();

@@ -95,6 +95,7 @@ impl World {
         starve.expect_steals(options.tuning.steal_share, options.sync_max);
         starve.expect_gangs(options.gangs);
         starve.expect_moves(options.noticed && !options.ends.is_empty());
+        (0..nodes as usize).for_each(|node| starve.ends(node, options.end_of(node)));
         let mut world = Self {
             now: BEGIN,
             network: Network::new(options.network.clone()),

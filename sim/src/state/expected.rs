@@ -28,6 +28,12 @@ pub(crate) fn notice_ns(spec: &wire::Spec) -> Option<u64> {
     }
 }
 
+/// The time for which nodes match a task with the rest of their lives.
+fn time_request(spec: &wire::Spec) -> Span {
+    let notice_ns = notice_ns(spec).map_or(0, |before_ns| before_ns.max(1));
+    Span(spec.time_request_ns.max(notice_ns))
+}
+
 /// One commit of a task's end, as its home wrote it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Commit {
@@ -57,6 +63,8 @@ pub(crate) struct ExpectedTask {
     pub cpus: u32,
     /// Empty: cpus alone.
     pub request: Vec<u8>,
+    /// The time for which it is matched with the rest of a node's life.
+    pub time_request: Span,
     pub duration: Span,
     pub retries: u32,
     /// Its command gets a signal before an end.
@@ -195,6 +203,7 @@ impl ExpectedJob {
                     kind: spec.kind.clone(),
                     cpus: spec.cpus.max(1),
                     request: spec.request.clone(),
+                    time_request: time_request(spec),
                     duration: Span(task.duration_ns),
                     retries: spec.retries,
                     has_notice: notice_ns(spec).is_some(),

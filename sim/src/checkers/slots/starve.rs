@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::event::Spared;
 use proto::limits::CRASHES_ALONE_MIN;
 use proto::{Attempt, Event, PartitionId, Span, TaskId, Time};
+use resources::EndOfLife;
 
 use crate::checkers::{Verdict, Violation};
 
@@ -51,6 +52,8 @@ struct SlotUse {
     waits: bool,
     /// It is slow and gets no work.
     is_slow: bool,
+    /// Its known end: a task that asks for time starts only if it ends before.
+    end: Option<EndOfLife>,
     /// For each number of slots, the time since which at least this number is free.
     since: Vec<Option<Time>>,
     /// For each request of this world, whether its resources are free, and since when.
@@ -87,6 +90,8 @@ pub(crate) struct Watch {
     machines: Vec<SlotUse>,
     /// The requests of tasks, by their place in `fits`.
     classes: BTreeMap<TaskId, usize>,
+    /// The time requests of tasks.
+    lengths: BTreeMap<TaskId, Span>,
     /// Partitions without a serving home. Their tasks may wait for a start permission.
     unserved: BTreeSet<PartitionId>,
     wait_max: Span,
@@ -99,8 +104,9 @@ impl Watch {
         let waiting = BTreeMap::new();
         let (alone, unserved) = (BTreeSet::new(), BTreeSet::new());
         let (machines, wait_max) = (Vec::new(), WAIT_MAX);
-        let (classes, from) = (BTreeMap::new(), now);
-        let mut watch = Self { waiting, alone, machines, classes, unserved, wait_max, from };
+        let (classes, lengths, from) = (BTreeMap::new(), BTreeMap::new(), now);
+        let mut watch =
+            Self { waiting, alone, machines, classes, lengths, unserved, wait_max, from };
         slots.for_each(|slots| watch.joins(slots));
         watch
     }
@@ -139,6 +145,7 @@ impl Watch {
             leaves,
             waits,
             is_slow,
+            end: None,
             since,
             fits,
             fits_since,
@@ -148,6 +155,14 @@ impl Watch {
     /// A task asks for more than cpus: for a request of this world, by its place.
     pub(crate) fn asks(&mut self, task: TaskId, class: usize) {
         self.classes.insert(task, class);
+    }
+    /// A task asks for time.
+    pub(crate) fn asks_for_time(&mut self, task: TaskId, length: Span) {
+        self.lengths.insert(task, length);
+    }
+    /// The machine ends at a known time.
+    pub(crate) fn ends(&mut self, node: usize, end: Option<EndOfLife>) {
+        self.machines[node].end = end;
     }
     /// The resources of a machine have changed.
     pub(crate) fn set_fits(&mut self, now: Time, node: usize, fits: Vec<bool>, is_up: bool) {
@@ -286,7 +301,11 @@ impl Watch {
             };
             let Some(Some(free)) = free else { continue };
             let both = since.max(*free).max(self.from);
-            let waited = if both < now { now.since(both) } else { Span::ZERO };
+            // Later it would not end before the machine does.
+            let latest = machine.end.zip(self.lengths.get(&task));
+            let latest = latest.map(|(end, length)| end.latest_start_ns(length.0).unwrap_or(0));
+            let until = latest.map_or(now, |latest| Time(latest).min(now));
+            let waited = if both < until { until.since(both) } else { Span::ZERO };
             if waited > self.wait_max {
                 let queue = if local_queue { "local" } else { "shared" };
                 let text = format!(
@@ -428,6 +447,21 @@ mod tests {
             let verdict = watch.on_event(seconds(until), 0, &ended, 0);
             assert_eq!(verdict.is_err(), starves);
             watch.on_end(seconds(99)).expect("it waits no more");
+        }
+    }
+
+    #[test]
+    fn a_machine_that_ends_too_early_does_not_count() {
+        for asks in [false, true] {
+            let mut watch = watch();
+            watch.ends(1, Some(EndOfLife::from_parts(seconds(6).0, 0)));
+            if asks {
+                watch.asks_for_time(at().0, Span::from_secs(2));
+            }
+            let other = (TaskId::new(1, 8), Attempt(1));
+            watch.on_launch(seconds(1), 0, other, 2).expect("it waited nowhere");
+            watch.on_event(seconds(5), 0, &queued(false), 1).expect("it begins to wait");
+            assert_eq!(watch.on_launch(seconds(30), 0, at(), 1).is_err(), !asks);
         }
     }
 }

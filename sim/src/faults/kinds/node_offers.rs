@@ -168,10 +168,13 @@ impl World {
 
     /// Reports the request of a queued task to the *starve* checker.
     pub(crate) fn note_request(&mut self, event: &Event) {
-        if let Event::Queued { task, .. } = *event
-            && let Some(class) = self.class_of(task)
-        {
+        let Event::Queued { task, .. } = *event else { return };
+        if let Some(class) = self.class_of(task) {
             self.starve.asks(task, class);
+        }
+        let truth = self.jobs.get(&task.job).and_then(|job| job.tasks.get(&task.local));
+        if let Some(length) = truth.map(|it| it.time_request).filter(|it| *it > Span::ZERO) {
+            self.starve.asks_for_time(task, length);
         }
     }
 
