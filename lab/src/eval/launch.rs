@@ -31,6 +31,8 @@ pub(super) struct Plan {
     pub(super) dir: PathBuf,
     /// Existing reports are used.
     pub(super) reuse: bool,
+    /// Run records are written beside the reports.
+    pub(super) records: bool,
     pub(super) first_seed: u64,
     /// The time limit of a run.
     pub(super) patience: Duration,
@@ -47,6 +49,8 @@ struct Job {
     arguments: Vec<String>,
     /// The file of its report.
     file: PathBuf,
+    /// The file of its run record, if it writes one.
+    record: Option<PathBuf>,
 }
 
 /// Makes all runs. Those that need the whole machine run one after the other. Then simulations and
@@ -96,12 +100,15 @@ impl Plan {
             let seed = self.first_seed + u64::from(round);
             let command = point.command(seed);
             let name = xxhash(&format!("{command} {round}"));
+            let file = runs.join(format!("{name:016x}.json"));
+            let record = self.records && point.has_record();
             Job {
                 point: point.clone(),
                 round,
                 arguments: point.arguments(seed),
                 command,
-                file: runs.join(format!("{name:016x}.json")),
+                record: record.then(|| file.with_extension("srr")),
+                file,
             }
         };
         (0..repeats).map(job).collect()
@@ -138,6 +145,8 @@ async fn carry_out(job: Job, plan: Plan) -> (Job, Outcome) {
         round: job.round,
         wall_s: began.elapsed().as_secs_f64(),
         reused,
+        // A report from before may have no record.
+        record: job.record.clone().filter(|record| record.is_file()),
         report,
     };
     (job, outcome)
@@ -183,6 +192,9 @@ async fn measure(job: &Job) -> Result<Value, String> {
     let program = std::env::current_exe().map_err(told)?;
     let mut command = Command::new(program);
     command.args(&job.arguments).args(["--json", "--quiet"]);
+    if let Some(record) = &job.record {
+        command.arg("--record").arg(record);
+    }
     // Settings of the user must not influence the experiment.
     let own = |name: &OsString| name.to_string_lossy().starts_with("STARLING_");
     for name in std::env::vars_os().map(|(name, _)| name).filter(own) {

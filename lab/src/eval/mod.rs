@@ -39,7 +39,7 @@ use verb::errors::{Done, Exit, Failure};
 use verb::units;
 
 use self::point::{FigureSource, Point};
-use self::results::{Outcome, Results};
+use self::results::{Outcome, Results, add_runs};
 use self::scale::Scale;
 use self::section::{Section, Verdict};
 
@@ -83,6 +83,9 @@ struct PaperArgs {
     /// Use existing reports of single runs in the output
     #[arg(long)]
     reuse: bool,
+    /// Write the run record of each run into the output, which 'starling report --from FILE' shows
+    #[arg(long)]
+    records: bool,
 }
 
 /// The definition of a figure.
@@ -129,6 +132,7 @@ fn run_paper(context: &Context, args: &PaperArgs) -> Done {
     let plan = launch::Plan {
         dir: args.output.clone(),
         reuse: args.reuse,
+        records: args.records,
         first_seed: args.seed,
         patience: PATIENCE,
         budget: None,
@@ -323,9 +327,7 @@ fn page(
         page = section.put(page);
     }
     page = page.heading("What cannot be had, and why").list(&NOT_TO_BE_HAD);
-    let commands = outcomes.iter().map(|outcome| outcome.command.clone()).collect::<Vec<_>>();
-    page = page.heading("Every run").text("Each line gives its report with --json.");
-    page.code(&commands.join("\n")).html()
+    add_runs(page, &outcomes).html()
 }
 
 /// The limits of this evaluation.
@@ -358,9 +360,12 @@ fn command(args: &PaperArgs) -> String {
     if !args.only.is_empty() {
         words.push(format!("--only {}", args.only.join(",")));
     }
-    for (given, flag) in
-        [(args.quick, "--quick"), (args.skip_real, "--skip-real"), (args.reuse, "--reuse")]
-    {
+    for (given, flag) in [
+        (args.quick, "--quick"),
+        (args.skip_real, "--skip-real"),
+        (args.reuse, "--reuse"),
+        (args.records, "--records"),
+    ] {
         if given {
             words.push(flag.to_owned());
         }

@@ -91,6 +91,12 @@ impl Point {
         number.unwrap_or(0)
     }
 
+    /// Whether its runs can write a run record: a workflow runs on nodes.
+    pub(super) fn has_record(&self) -> bool {
+        let is_run = matches!(self.words.first().map(String::as_str), Some("run" | "sim"));
+        is_run && !self.words.iter().any(|word| word == "--scheduler")
+    }
+
     /// The arguments of one of its runs.
     pub(super) fn arguments(&self, seed: u64) -> Vec<String> {
         let seed = seed.to_string();
@@ -111,6 +117,14 @@ impl Point {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_of_workflows_have_records() {
+        let simulated = Point::simulated("bag:tasks=5", 4, 2);
+        assert!(simulated.has_record() && Point::real("bag:tasks=5", 1, 1).has_record());
+        assert!(!simulated.with(&["--scheduler", "heft"]).has_record());
+        assert!(!Point::bound("bag:tasks=5", 1, 1).has_record());
+    }
 
     #[test]
     fn a_command_line_can_be_typed_again() {

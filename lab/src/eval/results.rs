@@ -1,7 +1,9 @@
 //! The outcomes of the runs, and figures from their reports.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
+use analysis::chart::Page;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -18,6 +20,9 @@ pub(super) struct Outcome {
     pub(super) wall_s: f64,
     /// Taken from an earlier evaluation.
     pub(super) reused: bool,
+    /// The file of its run record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) record: Option<PathBuf>,
     /// The report of the run, or the reason why there is none.
     #[serde(serialize_with = "told")]
     pub(super) report: Result<Value, String>,
@@ -29,6 +34,24 @@ fn told<S: Serializer>(report: &Result<Value, String>, serializer: S) -> Result<
         Ok(report) => report.serialize(serializer),
         Err(why) => serde_json::json!({ "error": why }).serialize(serializer),
     }
+}
+
+/// Adds the runs to a page, and the command lines that make a page of each run with a record.
+pub(super) fn add_runs(page: Page, outcomes: &[&Outcome]) -> Page {
+    let commands: Vec<&str> = outcomes.iter().map(|outcome| outcome.command.as_str()).collect();
+    let page = page.heading("Every run").text("Each line gives its report with --json.");
+    let page = page.code(&commands.join("\n"));
+    let of_record = |outcome: &&Outcome| {
+        let record = outcome.record.as_ref()?;
+        let (from, to) = (record.display(), record.with_extension("html"));
+        Some(format!("starling report --from {from} -o {}  # {}", to.display(), outcome.command))
+    };
+    let records: Vec<String> = outcomes.iter().filter_map(of_record).collect();
+    if records.is_empty() {
+        return page;
+    }
+    let text = "Each line makes a page of one run, with the cause of each idle slot.";
+    page.heading("Run records").text(text).code(&records.join("\n"))
 }
 
 /// Median, least and most of a figure over the repeats of a point.
@@ -132,7 +155,7 @@ mod tests {
 
     fn outcome(round: u32, report: Result<Value, String>) -> Outcome {
         let (arm, command) = (FigureSource::Simulated, String::new());
-        Outcome { arm, command, round, wall_s: 0.0, reused: false, report }
+        Outcome { arm, command, round, wall_s: 0.0, reused: false, record: None, report }
     }
 
     #[test]

@@ -59,3 +59,29 @@ fn the_evaluation_writes_its_page_and_can_be_repeated() {
     assert_eq!(policies(&again), policies(&fresh));
     evaluate(&["--only", "fig99"]).expect_code(2);
 }
+
+#[test]
+fn an_evaluation_leaves_run_records_if_asked() {
+    let sandbox = Sandbox::new();
+    let evaluate = |more: &[&str]| {
+        let common = ["eval", "paper", "--quick", "--only", "fig5b,fig13", "-o", "page", "--json"];
+        sandbox.starling(&[&common, more].concat()).ok().json()
+    };
+    let records = |told: &serde_json::Value| -> Vec<String> {
+        let runs = told["runs"].as_array().expect("a list").iter();
+        runs.filter_map(|run| run["record"].as_str().map(str::to_owned)).collect()
+    };
+    assert_eq!(records(&evaluate(&[])), Vec::<String>::new());
+    let told = evaluate(&["--records"]);
+    let records = records(&told);
+    let is_of_nodes = |run: &&serde_json::Value| {
+        let command = run["command"].as_str().expect("a text");
+        command.starts_with("starling run") || command.starts_with("starling sim")
+    };
+    let runs = told["runs"].as_array().expect("a list").iter().filter(is_of_nodes);
+    assert_eq!(records.len(), runs.count(), "{told}");
+    let shown = sandbox.starling(&["report", "--from", &records[0], "--json"]).ok().json();
+    assert_eq!(shown["state"], "finished", "{shown}");
+    let page = std::fs::read_to_string(sandbox.path("page/index.html")).expect("it is there");
+    assert!(page.contains(&format!("starling report --from {}", records[0])));
+}

@@ -24,7 +24,7 @@ use verb::units::Timespan;
 
 use self::curves::{FAMILIES, Family};
 use super::launch;
-use super::results::{Outcome, Results};
+use super::results::{Outcome, Results, add_runs};
 use super::section::Section;
 
 /// The time limit of a single run.
@@ -51,6 +51,9 @@ pub(super) struct ScaleArgs {
     /// Repeat points that have a report in the output already
     #[arg(long)]
     fresh: bool,
+    /// Write the run record of each run into the output, which 'starling report --from FILE' shows
+    #[arg(long)]
+    records: bool,
     /// The seed of graphs and runs
     #[arg(long, value_name = "K", default_value_t = 1)]
     seed: u64,
@@ -96,6 +99,7 @@ pub(super) fn run(context: &Context, args: &ScaleArgs) -> Done {
     let plan = launch::Plan {
         dir: args.output.clone(),
         reuse: !args.fresh,
+        records: args.records,
         first_seed: args.seed,
         patience: PATIENCE,
         budget: args.budget.map(|Timespan(budget)| budget),
@@ -230,9 +234,7 @@ fn page(
     for (name, text) in files.iter().filter(|(name, _)| name.ends_with(".csv")) {
         page = page.subheading(name).code(text);
     }
-    let commands: Vec<&str> = told.runs.iter().map(|outcome| outcome.command.as_str()).collect();
-    page = page.heading("Every point").text("Each line gives its report with --json.");
-    page.code(&commands.join("\n")).html()
+    add_runs(page, &told.runs).html()
 }
 
 #[cfg(test)]
