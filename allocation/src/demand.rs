@@ -96,9 +96,9 @@ fn tasks_per_node(offer: &Totals, request: &Request) -> u64 {
     (0..TASKS_PER_NODE_MAX).take_while(|_| offer.take(request)).count() as u64
 }
 
-/// The walltime without the margin before its end.
+/// The life of a node without the margin before its end.
 fn usable_ms(config: &QueueConfig) -> u64 {
-    let life = config.time_limit_s.saturating_mul(1000);
+    let life = config.life_s().saturating_mul(1000);
     life - (life / MARGIN_PART).min(MARGIN_MS_MAX)
 }
 
@@ -190,7 +190,7 @@ impl Offering<'_> {
         }
         let per_node = tasks_per_node(offer, &class.request).max(1) as f64;
         let mean_ms = class.work_ms as f64 / class.tasks.max(1) as f64;
-        let half_ms = self.config.time_limit_s as f64 * 500.0;
+        let half_ms = self.config.life_s() as f64 * 500.0;
         let bins = left.tasks / per_node;
         // One task does not end sooner on two nodes.
         Ok((bins, bins * (mean_ms / half_ms).min(1.0)))
@@ -367,9 +367,16 @@ mod tests {
         let plain = config("q", 4);
         let mut long = class("cpus=1", 4, HOUR);
         long.time_ms = HOUR;
-        let demand = Demand { classes: vec![long], free: Vec::new() };
+        let demand = Demand { classes: vec![long.clone()], free: Vec::new() };
         let ask = plan(&[queue(&plain)], &demand).remove(0);
         assert!(ask.allocations.is_empty() && ask.lines[0].contains("more time"), "{ask:?}");
+        long.time_ms = HOUR / 4;
+        let short = QueueConfig { node_time_limit_s: Some(600), ..config("q", 4) };
+        for (config, allocations) in [(&plain, 1), (&short, 0)] {
+            let demand = Demand { classes: vec![long.clone()], free: Vec::new() };
+            let ask = plan(&[queue(config)], &demand).remove(0);
+            assert_eq!(ask.allocations.len(), allocations, "{ask:?}");
+        }
         let half = QueueConfig { min_utilization: 0.5, ..config("q", 4) };
         assert_eq!(asks(&[queue(&half)], vec![class("cpus=1", 1, HOUR)]), [[0_u32; 0]]);
         assert_eq!(asks(&[queue(&half)], vec![class("cpus=1", 2, HOUR)]), [[1]]);

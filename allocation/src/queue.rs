@@ -46,6 +46,9 @@ pub struct QueueConfig {
     pub name: String,
     pub system: System,
     pub time_limit_s: u64,
+    /// Its nodes end after this time, if that is before the end of the allocation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_time_limit_s: Option<u64>,
     /// The cpus of each node; absent: learned from the first node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
@@ -98,6 +101,8 @@ pub enum QueueError {
     Reserved(String),
     #[error("the time limit of an allocation is from one minute to a year")]
     TimeLimit,
+    #[error("the time limit of nodes is at least one minute")]
+    NodeTimeLimit,
     #[error("{what} is from 1 to {most}")]
     Count { what: &'static str, most: u32 },
     #[error("the minimum utilization is from 0 to 1")]
@@ -120,6 +125,9 @@ impl QueueConfig {
         }
         if !(TIME_LIMIT_S_MIN..=TIME_LIMIT_S_MAX).contains(&self.time_limit_s) {
             return Err(QueueError::TimeLimit);
+        }
+        if self.node_time_limit_s.is_some_and(|limit| limit < TIME_LIMIT_S_MIN) {
+            return Err(QueueError::NodeTimeLimit);
         }
         let counts = [
             ("the number of nodes of an allocation", Some(self.max_nodes_per_alloc)),
@@ -145,6 +153,12 @@ impl QueueConfig {
             return Err(QueueError::Arguments);
         }
         self.offer(1).map(|_| ())
+    }
+
+    /// The longest life of a node.
+    #[must_use]
+    pub fn life_s(&self) -> u64 {
+        self.node_time_limit_s.map_or(self.time_limit_s, |limit| limit.min(self.time_limit_s))
     }
 
     /// The offer of each node. `learned`: its cpus, if the configuration leaves them out.
@@ -221,6 +235,7 @@ pub(crate) mod tests {
             name: name.to_owned(),
             system: System::Pbs,
             time_limit_s: 3600,
+            node_time_limit_s: None,
             cpus: Some(cpus),
             resources: Vec::new(),
             labels: Vec::new(),
@@ -251,6 +266,7 @@ pub(crate) mod tests {
         assert_eq!(with(|q| q.name = "a/b".into()), QueueError::Name("a/b".into()));
         assert_eq!(with(|q| q.name = "owner".into()), QueueError::Reserved("owner".into()));
         assert_eq!(with(|q| q.time_limit_s = 5), QueueError::TimeLimit);
+        assert_eq!(with(|q| q.node_time_limit_s = Some(5)), QueueError::NodeTimeLimit);
         assert_eq!(with(|q| q.min_utilization = 1.5), QueueError::Utilization);
         assert!(matches!(with(|q| q.backlog = 0), QueueError::Count { .. }));
         assert!(matches!(with(|q| q.resources = vec!["gpus".into()]), QueueError::Offer(_)));

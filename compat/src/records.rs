@@ -281,13 +281,14 @@ pub(crate) async fn stop_worker(client: &Client, id: u64) -> Result<(), Failure>
     change(client, &worker_key(id), stop).await.map(drop)
 }
 
-/// Adds a queue, and gives it the next number.
-pub(crate) async fn add_queue(client: &Client, queue: QueueRecord) -> Result<u64, Failure> {
-    let add = |queues: &mut Queues| {
-        queues.last += 1;
-        queues.queues.push(QueueRecord { id: queues.last, ..queue.clone() });
-    };
-    change(client, QUEUES_KEY, add).await.map(|queues| queues.last)
+/// The number of a new queue.
+pub(crate) async fn next_queue(client: &Client) -> Result<u64, Failure> {
+    change(client, QUEUES_KEY, |queues: &mut Queues| queues.last += 1).await.map(|it| it.last)
+}
+
+pub(crate) async fn add_queue(client: &Client, queue: QueueRecord) -> Result<(), Failure> {
+    let add = |queues: &mut Queues| queues.queues.push(queue.clone());
+    change(client, QUEUES_KEY, add).await.map(drop)
 }
 
 pub(crate) async fn queues(client: &Client) -> Result<Vec<QueueRecord>, Failure> {

@@ -12,7 +12,6 @@ use proto::wire::map_command::Body;
 use serde::Deserialize;
 use verb::errors::{Failure, plain};
 use verb::flags::needs::group_label;
-use verb::units::now_s;
 
 use crate::args::{DeployArgs, Form, WorkerArgs};
 use crate::cluster::{Front, MAP_TIMEOUT, is_up};
@@ -251,22 +250,9 @@ pub(crate) fn adopt(
     let Prepared { record, words, sums } = prepare(front, args)?;
     register(front, record)?;
     let (program, given) = command.split_first().expect("clap requires it");
-    let mut given = given.to_vec();
-    if let Some(limit) = args.time_limit {
-        end_by(&mut given, now_s().saturating_add(limit.0.as_secs()));
-    }
-    let further = missing_of(&words, &given);
+    let further = missing_of(&words, given);
     let error = Command::new(program).args(given).args(further).env(SUMS, sums).exec();
     Err(Failure::lost(format!("the node does not start: {}", plain(&error))))
-}
-
-/// The node ends with its allocation, or earlier at this time.
-fn end_by(given: &mut [OsString], end_s: u64) {
-    let Some(at) = given.iter().position(|word| word == "--ends-at") else { return };
-    let Some(end) = given.get_mut(at + 1) else { return };
-    if end.to_str().and_then(|text| text.parse().ok()).is_some_and(|known: u64| end_s < known) {
-        *end = end_s.to_string().into();
-    }
 }
 
 /// The flags that a command does not have. Pools may be given several times, others once.
@@ -280,6 +266,13 @@ fn missing_of(words: &[String], given: &[OsString]) -> Vec<String> {
         ends_before || given.windows(2).any(value)
     };
     words.chunks(2).filter(|pair| !has(pair)).flatten().cloned().collect()
+}
+
+/// Checks the flags of workers that start on other machines.
+pub(crate) fn check(front: &Front, args: &WorkerArgs) -> Result<(), Failure> {
+    let own = own_pools(args)?;
+    hardware(front, &own, args.no_hyper_threading)?;
+    args.coupling.as_deref().map(Coupling::parse_list).transpose().map(drop)
 }
 
 fn prepare(front: &Front, args: &WorkerArgs) -> Result<Prepared, Failure> {
@@ -489,11 +482,5 @@ mod tests {
         let own = words("--slots 16 --resource cpus=2x8 --resource x=sum(1) --time-limit 9ns");
         assert_eq!(missing_of(&own, &given), words("--resource cpus=2x8"));
         assert_eq!(missing_of(&own, &[]), own);
-        let ends = |at_s: u64| {
-            let mut given = given.clone();
-            end_by(&mut given, at_s);
-            given[4].clone()
-        };
-        assert_eq!((ends(8), ends(10)), ("8".into(), "9".into()));
     }
 }

@@ -100,7 +100,8 @@ pub fn node_script(submission: &Submission, place: &Place) -> String {
     let start =
         format!("{wrap}{} node --join \"$1\" ${{2:+--ends-at \"$2\"}}{flags}", place.starling());
     let own = quoted(&format!("{}/{}", queue.name, submission.number));
-    let init = format!("export {ALLOCATION_VARIABLE}={own}\n{}", init_of(queue));
+    let init =
+        format!("export {ALLOCATION_VARIABLE}={own}\n{}{}", init_of(queue), earlier_end(queue));
     match queue.node_fini.is_empty() {
         true => format!("#!/bin/sh\n{init}exec {start}\n"),
         // The shell outlives the signals that end the node.
@@ -109,6 +110,16 @@ pub fn node_script(submission: &Submission, place: &Place) -> String {
             queue.node_fini
         ),
     }
+}
+
+/// The arguments of the script with the end of a node that has a time limit of its own.
+fn earlier_end(queue: &QueueConfig) -> String {
+    let Some(limit_s) = queue.node_time_limit_s else { return String::new() };
+    format!(
+        "end=$(($(date +%s) + {limit_s}))\n\
+         if [ -n \"$2\" ] && [ \"$2\" -lt \"$end\" ]; then end=$2; fi\n\
+         set -- \"$1\" \"$end\"\n"
+    )
 }
 
 /// The commands before the node. If the last of them fails, the node does not start.
@@ -203,6 +214,26 @@ mod tests {
         let shell = std::process::Command::new("sh").args(["-c", &script, "sh", "to"]).output();
         let output = shell.expect("there is a shell");
         (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
+    }
+
+    #[test]
+    fn a_node_ends_with_its_own_limit_or_with_its_allocation() {
+        let ends_at = |end: &str, limit_s: Option<u64>| {
+            let (submission, place) = submission(|queue| queue.node_time_limit_s = limit_s);
+            let script = node_script(&submission, &Place { program: "echo".into(), ..place });
+            let arguments = ["-c", &script, "sh", "to", end];
+            let ran = std::process::Command::new("sh").args(arguments).output();
+            let text = String::from_utf8_lossy(&ran.expect("there is a shell").stdout).into_owned();
+            let end = text.split_whitespace().skip_while(|word| *word != "--ends-at").nth(1);
+            end.map(|end| end.parse::<u64>().expect("a number"))
+        };
+        assert_eq!(ends_at("7", None), Some(7));
+        assert_eq!(ends_at("7", Some(60)), Some(7));
+        let now_s = ends_at("", Some(0)).expect("its own end");
+        assert!(now_s > 1_700_000_000);
+        let far = (now_s + 100_000).to_string();
+        assert!((now_s..now_s + 300).contains(&ends_at(&far, Some(60)).expect("its own end")));
+        assert_eq!(ends_at("", None), None);
     }
 
     #[test]

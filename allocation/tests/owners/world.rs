@@ -479,6 +479,7 @@ fn config() -> QueueConfig {
         name: QUEUE.to_owned(),
         system: System::Pbs,
         time_limit_s: TIME_LIMIT_S,
+        node_time_limit_s: None,
         cpus: Some(SLOTS),
         resources: Vec::new(),
         labels: Vec::new(),

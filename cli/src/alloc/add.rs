@@ -21,6 +21,9 @@ pub(crate) struct AddArgs {
     /// The time limit of each allocation
     #[arg(long, value_name = "DURATION", default_value = "1h")]
     time_limit: Timespan,
+    /// Its nodes end after this time [default: with the allocation]
+    #[arg(long, value_name = "DURATION")]
+    node_time_limit: Option<Timespan>,
     /// The cpus of each node [default: learned from the first node]
     #[arg(long, value_name = "N")]
     cpus: Option<u32>,
@@ -81,6 +84,7 @@ impl AddArgs {
             name,
             system: self.system,
             time_limit_s: self.time_limit.0.as_secs(),
+            node_time_limit_s: self.node_time_limit.map(|limit| limit.0.as_secs()),
             cpus: self.cpus,
             resources: self.resources.clone(),
             labels: self.labels.clone(),

@@ -170,7 +170,7 @@ pub(super) fn folder(dir: &Path, queue: &str, number: u64) -> PathBuf {
 pub(super) fn place(program: &Path, dir: &Path, queue: &str, number: u64) -> Place {
     Place {
         program: program.display().to_string(),
-        directory: dir.display().to_string(),
+        directory: verb::path_templates::escape(dir).display().to_string(),
         folder: folder(dir, queue, number).display().to_string(),
     }
 }

@@ -16,7 +16,7 @@ use crate::table;
 use crate::words::{iso_time, span, time_of_day};
 use crate::worker_start;
 use args::{AllocVerb, Channel, State, System};
-use queues::{Allocation, Queue, name_of, words};
+use queues::{Allocation, DRY_RUN, Queue, name_of, words};
 
 pub(crate) fn run(front: &Front, verb: AllocVerb) -> Result<ExitCode, Failure> {
     if let AllocVerb::Worker { worker, command } = verb {
@@ -36,9 +36,11 @@ pub(crate) fn run(front: &Front, verb: AllocVerb) -> Result<ExitCode, Failure> {
                 change(front, &client, queue, "resume", "resumed").await?;
             }
             AllocVerb::DryRun { system } => {
-                let id = make(front, &client, &system).await?;
-                let checked = dry_run(front, &system, id);
-                forget(front, &client, id).await?;
+                // That of an interrupted dry run.
+                let _ = queues::remove(front, DRY_RUN);
+                make(front, DRY_RUN, &system)?;
+                let checked = dry_run(front, &system, DRY_RUN);
+                queues::remove(front, DRY_RUN)?;
                 checked?;
                 told(front, TAKEN)?;
             }
@@ -60,30 +62,19 @@ fn told(front: &Front, text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Makes a queue that submits nothing yet.
-async fn make(front: &Front, client: &Client, system: &System) -> Result<u64, Failure> {
+/// Makes a queue of Starling that submits nothing yet.
+fn make(front: &Front, name: &str, system: &System) -> Result<(), Failure> {
     let args = system.args();
     if args.worker_time_limit.is_some_and(|limit| limit.0 > args.time_limit.0) {
         let text = "Worker time limit cannot be larger than queue time limit";
         return Err(Failure::usage(text));
     }
-    let name = args.name.clone().unwrap_or_default();
-    let id = records::add_queue(client, QueueRecord { id: 0, name }).await?;
-    let made = queues::add_words(front, id, system).and_then(|words| queues::run(front, &words));
-    if let Err(failure) = made {
-        records::remove_queue(client, id).await?;
-        return Err(failure);
-    }
-    Ok(id)
+    queues::check(front, args)?;
+    queues::run(front, &queues::add_words(front, name, system)?).map(drop)
 }
 
-async fn forget(front: &Front, client: &Client, id: u64) -> Result<(), Failure> {
-    queues::run(front, &words(["remove", &name_of(id), "--running"]))?;
-    records::remove_queue(client, id).await
-}
-
-fn dry_run(front: &Front, system: &System, id: u64) -> Result<(), Failure> {
-    let ran = queues::run(front, &words(["dry-run", &name_of(id)]));
+fn dry_run(front: &Front, system: &System, name: &str) -> Result<(), Failure> {
+    let ran = queues::run(front, &words(["dry-run", name]));
     ran.map(drop).map_err(|failure| refusal(system, &failure))
 }
 
@@ -106,13 +97,16 @@ fn refusal(system: &System, failure: &Failure) -> Failure {
 }
 
 async fn add(front: &Front, client: &Client, system: &System) -> Result<(), Failure> {
-    let id = make(front, client, system).await?;
+    let id = records::next_queue(client).await?;
+    make(front, &name_of(id), system)?;
     if !system.args().no_dry_run
-        && let Err(failure) = dry_run(front, system, id)
+        && let Err(failure) = dry_run(front, system, &name_of(id))
     {
-        forget(front, client, id).await?;
+        queues::remove(front, &name_of(id))?;
         return Err(failure);
     }
+    let name = system.args().name.clone().unwrap_or_default();
+    records::add_queue(client, QueueRecord { id, name }).await?;
     queues::run(front, &words(["resume", &name_of(id)]))?;
     told(front, &format!("Allocation queue {id} successfully created"))
 }
@@ -131,22 +125,28 @@ async fn change(
 
 async fn remove(front: &Front, client: &Client, id: u64, force: bool) -> Result<(), Failure> {
     queues::known(client, id).await?;
-    let queue = queues::info(front, id)?;
+    let Some(queue) = queues::find(front, id)? else {
+        // 'starling alloc remove' was faster.
+        records::remove_queue(client, id).await?;
+        return told(front, &format!("Allocation queue {id} successfully removed"));
+    };
     if !force && queue.intents.iter().any(|it| it.state() == Some(State::Running)) {
         return Err(Failure::refused(
             "Allocation queue has running jobs, so it will not be removed. \
              Use `--force` if you want to remove the queue anyway",
         ));
     }
-    forget(front, client, id).await?;
+    queues::remove(front, &name_of(id))?;
+    records::remove_queue(client, id).await?;
     told(front, &format!("Allocation queue {id} successfully removed"))
 }
 
 async fn list(front: &Front, client: &Client) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for record in records::queues(client).await? {
-        let queue = queues::info(front, record.id)?;
-        rows.push((record, queue));
+        if let Some(queue) = queues::find(front, record.id)? {
+            rows.push((record, queue));
+        }
     }
     if front.form == Form::Json {
         let rows: Vec<Value> = rows.iter().map(|(record, queue)| json_row(record, queue)).collect();
@@ -265,7 +265,7 @@ async fn log(
     channel: Channel,
 ) -> Result<(), Failure> {
     for record in records::queues(client).await? {
-        let queue = queues::info(front, record.id)?;
+        let Some(queue) = queues::find(front, record.id)? else { continue };
         let Some(found) = queue.intents.iter().find(|it| it.job == allocation) else { continue };
         if channel == Channel::Stderr {
             front.context.output.note("stdout and stderr of a batch job are one file: 'stdout'");

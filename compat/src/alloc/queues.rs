@@ -3,15 +3,20 @@
 
 use std::path::PathBuf;
 
+use clap::Parser as _;
 use client::Client;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use verb::errors::{Failure, plain};
 
-use crate::alloc::args::{QueueArgs, State, System};
+use crate::alloc::args::{AllocVerb, QueueArgs, State, System};
+use crate::args::{Hq, Verb};
 use crate::cluster::Front;
 use crate::records::QueueRecord;
 use crate::words::span;
+
+/// Starling's queue of a dry run.
+pub(super) const DRY_RUN: &str = "hq-dry-run";
 
 /// The name of Starling's queue.
 pub(super) fn name_of(id: u64) -> String {
@@ -107,6 +112,31 @@ pub(super) fn info(front: &Front, id: u64) -> Result<Queue, Failure> {
     call::<Info>(front, &words(["info", &name_of(id)])).map(|info| info.queue)
 }
 
+/// `None`: Starling's queue was removed, or is about to be made.
+pub(super) fn find(front: &Front, id: u64) -> Result<Option<Queue>, Failure> {
+    match info(front, id) {
+        Ok(queue) => Ok(Some(queue)),
+        Err(failure) if failure.message.starts_with("there is no queue") => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The answer of `starling alloc remove --json`.
+#[derive(Deserialize)]
+struct Removed {
+    not_cancelled: Vec<String>,
+}
+
+/// Removes Starling's queue, and cancels its batch jobs.
+pub(super) fn remove(front: &Front, name: &str) -> Result<(), Failure> {
+    let removed: Removed = call(front, &words(["remove", name, "--running"]))?;
+    for job in removed.not_cancelled {
+        let text = format!("warning: allocation {job} was not cancelled");
+        front.context.output.note(&text);
+    }
+    Ok(())
+}
+
 /// The record of a queue that is there.
 pub(super) async fn known(client: &Client, id: u64) -> Result<QueueRecord, Failure> {
     let queues = crate::records::queues(client).await?;
@@ -115,22 +145,29 @@ pub(super) async fn known(client: &Client, id: u64) -> Result<QueueRecord, Failu
 }
 
 /// The arguments of `starling alloc add` for a queue.
-pub(super) fn add_words(front: &Front, id: u64, system: &System) -> Result<Vec<String>, Failure> {
+pub(super) fn add_words(
+    front: &Front,
+    name: &str,
+    system: &System,
+) -> Result<Vec<String>, Failure> {
     let args = system.args();
-    let mut words = words(["add", system.name(), "--paused", "--name", &name_of(id)]);
+    let mut words = words(["add", system.name(), "--paused", "--name", name]);
     let mut flag = |name: &str, value: String| words.push(format!("{name}={value}"));
     flag("--time-limit", format!("{}s", args.time_limit.0.as_secs()));
     flag("--backlog", args.backlog.to_string());
     flag("--max-nodes-per-alloc", args.max_workers_per_alloc.to_string());
     flag("--idle-timeout", format!("{}s", args.idle_timeout.0.as_secs().max(1)));
     flag("--min-utilization", args.min_utilization.to_string());
+    if let Some(limit) = args.worker_time_limit {
+        flag("--node-time-limit", format!("{}s", limit.0.as_secs()));
+    }
     if let Some(most) = args.max_worker_count {
         flag("--max-nodes", most.to_string());
     }
     if let Some(cpus) = args.cpus.as_deref().and_then(cpus_of) {
         flag("--cpus", cpus.to_string());
     }
-    // Cpus by their groups are the worker's own.
+    // The words before the node carry cpus by groups (`--cpus` of the worker).
     let others = args.resource.iter().filter(|text| !text.trim_start().starts_with("cpus="));
     others.for_each(|text| flag("--resource", text.replace('_', "")));
     let shell = [("--node-init", &args.worker_start_cmd), ("--node-fini", &args.worker_stop_cmd)];
@@ -160,7 +197,19 @@ fn cpus_of(text: &str) -> Option<u32> {
 /// The words before each node: the front adds the node as a worker.
 fn wrap(front: &Front, args: &QueueArgs) -> Result<String, Failure> {
     let mut words: Vec<String> = own_words(front)?;
-    let mut flag = |name: &str, value: &str| words.extend([name.to_owned(), value.to_owned()]);
+    words.extend(worker_flags(args));
+    words.push("--".to_owned());
+    let own = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+    Ok(match &args.worker_wrap_cmd {
+        Some(wrap) => format!("{wrap} {own}"),
+        None => own,
+    })
+}
+
+/// The flags of the workers of a queue.
+fn worker_flags(args: &QueueArgs) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut flag = |name: &str, value: &str| words.push(format!("{name}={value}"));
     let texts = [
         ("--cpus", &args.cpus),
         ("--coupling", &args.coupling),
@@ -179,12 +228,23 @@ fn wrap(front: &Front, args: &QueueArgs) -> Result<String, Failure> {
     if args.no_hyper_threading {
         words.push("--no-hyper-threading".to_owned());
     }
-    words.push("--".to_owned());
-    let own = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
-    Ok(match &args.worker_wrap_cmd {
-        Some(wrap) => format!("{wrap} {own}"),
-        None => own,
-    })
+    words
+}
+
+/// Checks the flags of the workers before a queue is made.
+pub(super) fn check(front: &Front, args: &QueueArgs) -> Result<(), Failure> {
+    let line = ["hq", "alloc", "worker"].map(str::to_owned).into_iter().chain(worker_flags(args));
+    let line = line.chain(["--".to_owned(), "node".to_owned()]);
+    let wrong = |error: clap::Error| {
+        let text = error.to_string();
+        Failure::usage(text.lines().next().unwrap_or_default().trim_start_matches("error: "))
+    };
+    match Hq::try_parse_from(line).map_err(wrong)?.verb {
+        Verb::Alloc { verb: AllocVerb::Worker { worker, .. } } => {
+            crate::worker_start::check(front, &worker)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// `hq --server-dir DIR alloc worker` by this program.
@@ -192,7 +252,7 @@ fn own_words(front: &Front) -> Result<Vec<String>, Failure> {
     let path = |path: PathBuf| path.display().to_string();
     let program = std::env::current_exe()
         .map_err(|error| Failure::lost(format!("cannot find this program: {}", plain(&error))))?;
-    let dir = path(front.context.dir_path()?);
+    let dir = path(verb::path_templates::escape(&front.context.dir_path()?));
     let words = [&path(program), crate::NAME, "--server-dir", &dir, "alloc", "worker"];
     Ok(words.map(str::to_owned).to_vec())
 }

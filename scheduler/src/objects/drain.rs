@@ -89,9 +89,18 @@ impl Drain {
         }
         self.full.retain(|_, until| now < *until);
     }
-    /// Chooses the node to receive the outputs; nodes without space are skipped.
-    fn taker(&mut self, made: &AttemptKey, others: &[NodeId]) -> Option<NodeId> {
-        let may = |node: &NodeId| others.contains(node) && !self.full.contains_key(node);
+    /// Chooses the node to receive the outputs: one of `holders`, which have them already, if there
+    /// are any. Other nodes without space are skipped.
+    fn taker(
+        &mut self,
+        made: &AttemptKey,
+        holders: &[NodeId],
+        others: &[NodeId],
+    ) -> Option<NodeId> {
+        let (others, need_space) =
+            if holders.is_empty() { (others, true) } else { (holders, false) };
+        let has_space = |node: &NodeId| !need_space || !self.full.contains_key(node);
+        let may = |node: &NodeId| others.contains(node) && has_space(node);
         let before = self.offers.get(made).and_then(|offer| offer.to).filter(may);
         let turn = self.turn % others.len().max(1);
         let in_turn = others[turn..].iter().chain(&others[..turn]).copied().find(may);
@@ -246,7 +255,8 @@ impl Scheduler {
                 drain.uncopied.insert(made);
                 continue;
             }
-            let Some(to) = drain.taker(&made, &self.takers_of(&made, &others)) else {
+            let holders = self.holders_among(&made, &others);
+            let Some(to) = drain.taker(&made, &holders, &others) else {
                 drain.waiting.push_front(made);
                 drain.blocked = true;
                 break;
@@ -258,8 +268,7 @@ impl Scheduler {
             let transferred = wire::AttemptOutputs { job, task, attempt, outputs, replicas: 0 };
             said.entry((home, to)).or_default().push(transferred);
         }
-        drain.blocked |=
-            drain.waits_for_copies() && self.objects.output_copies.waits_for_space(now);
+        drain.blocked |= drain.waits_for_copies() && self.objects.output_copies.waits_for_space();
         self.objects.drain = Some(drain);
         for ((home, to), made) in said {
             crate::objects::output_transfer::send_output_transfer(
@@ -311,18 +320,20 @@ mod tests {
         drain.add(made(1));
         assert_eq!(drain.waiting.pop_front(), Some(made(1)));
         assert_eq!(drain.waiting.pop_front(), None, "once");
-        let first = drain.taker(&made(1), &others).expect("no node is full");
+        let first = drain.taker(&made(1), &[], &others).expect("no node is full");
         drain.offered(made(1), first, NOW);
         drain.refused(NOW, &made(1), first);
-        let second = drain.taker(&made(1), &others).expect("one is not full");
+        let second = drain.taker(&made(1), &[], &others).expect("one is not full");
         assert_ne!(first, second);
         drain.offered(made(1), second, NOW);
         drain.refused(NOW, &made(1), first);
         assert_eq!(drain.asked.len(), 1, "the other one has not answered");
         drain.refused(NOW, &made(1), second);
-        assert_eq!(drain.taker(&made(1), &others), None);
+        assert_eq!(drain.taker(&made(1), &[], &others), None);
+        let holders = [others[0]];
+        assert_eq!(drain.taker(&made(1), &holders, &others), Some(others[0]), "it has them");
         drain.take_back(NOW + HANDOVER_PAUSE);
-        assert!(drain.taker(&made(1), &others).is_some());
+        assert!(drain.taker(&made(1), &[], &others).is_some());
     }
 
     #[test]
@@ -330,15 +341,15 @@ mod tests {
         let mut drain = Drain::default();
         let others = [NodeId(1), NodeId(2)];
         drain.add(made(1));
-        let first = drain.taker(&made(1), &others).expect("no node is full");
+        let first = drain.taker(&made(1), &[], &others).expect("no node is full");
         for _ in 1..HANDOVER_TRIES_MAX {
             drain.offered(made(1), first, NOW);
             drain.take_back(NOW);
-            assert_eq!(drain.taker(&made(1), &others), Some(first));
+            assert_eq!(drain.taker(&made(1), &[], &others), Some(first));
         }
         drain.offered(made(1), first, NOW);
         drain.take_back(NOW);
-        assert_ne!(drain.taker(&made(1), &others), Some(first));
+        assert_ne!(drain.taker(&made(1), &[], &others), Some(first));
         drain.done(&made(1));
         assert!(drain.offers.is_empty() && drain.asked.is_empty());
     }

@@ -246,6 +246,8 @@ fn queues_of_the_front_bring_workers() {
     assert!(limit.contains("Worker time limit cannot be larger"), "{limit}");
     let backlog = refused(&[&add[..], &["--backlog", "0"]].concat());
     assert!(backlog.contains("Backlog has to be at least 1"), "{backlog}");
+    let cpus = refused(&["alloc", "add", "pbs", "--time-limit=1h", "--cpus=foo"]);
+    assert!(cpus.contains("is not a pool"), "{cpus}");
     let made = hq(&[&add[..], &["--name", "fast", "--worker-time-limit=5m"]].concat()).ok().stdout;
     assert_eq!(made, "Allocation queue 1 successfully created\n");
     assert_eq!(site.number_of_batch_jobs(), 1, "a dry run: held, and cancelled");
@@ -267,6 +269,10 @@ fn queues_of_the_front_bring_workers() {
     assert!(kept.contains("Allocation queue has running jobs"), "{kept}");
     hq(&["alloc", "remove", "1", "--force"]).ok();
     assert_eq!(json(&["alloc", "list"]), Value::Array(Vec::new()));
+    hq(&["alloc", "add", "pbs", "--time-limit=1h", "--no-dry-run"]).ok();
+    site.starling(&["alloc", "remove", "hq-2"]).ok();
+    assert_eq!(json(&["alloc", "list"]), Value::Array(Vec::new()), "not by the front");
+    hq(&["alloc", "remove", "2"]).ok();
     let gone = hq(&["alloc", "info", "1"]).expect_code(4).stderr;
     assert!(gone.contains("Allocation queue 1 not found"), "{gone}");
     let states = site.batch_jobs();

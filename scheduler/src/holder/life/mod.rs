@@ -79,7 +79,7 @@ impl Holder {
     pub(crate) fn leave(&mut self) {
         self.life.leaves = true;
     }
-    /// It stays after all.
+    /// The node does not leave any more.
     pub(crate) fn stay(&mut self) {
         self.life.leaves = false;
     }

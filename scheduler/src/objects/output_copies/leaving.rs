@@ -1,8 +1,6 @@
-//! This node leaves the cluster. Its copies must not be missed: it asks other nodes to store what
-//! it holds, until as many of them have it as would with this node. Then its hand-over records the
-//! new location (`objects/drain.rs`).
-//!
-//! So one death after the end of this node takes no kept output with it.
+//! This node leaves the cluster, and may hold some of the last copies. It asks other nodes to store
+//! what it holds, until enough of them have it. Then its hand-over records the new location
+//! (`objects/drain.rs`). So one death after the end of this node takes no kept output with it.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +29,7 @@ impl OutputCopies {
     pub(super) fn is_leaving(&self) -> bool {
         self.leaving.is_some()
     }
-    /// The node stays after all.
+    /// The node does not leave any more.
     pub(crate) fn stay(&mut self) {
         self.leaving = None;
     }
@@ -44,9 +42,9 @@ impl OutputCopies {
     pub(crate) fn changes(&mut self) -> Vec<AttemptKey> {
         self.leaving.as_mut().map(|changes| std::mem::take(&mut changes.0)).unwrap_or_default()
     }
-    /// No node that was asked has yet to answer, and none is to be asked at once.
-    pub(crate) fn waits_for_space(&self, now: Time) -> bool {
-        self.under_way == 0 && self.due.first().is_none_or(|&(due, _)| due > now)
+    /// No node that was asked has yet to answer, and some had no space.
+    pub(crate) fn waits_for_space(&self) -> bool {
+        self.under_way == 0 && self.line.is_empty() && self.without_space > 0
     }
     /// The nodes that are known to have the outputs of the attempt.
     pub(crate) fn others_with(&self, made: &AttemptKey) -> impl Iterator<Item = NodeId> {
@@ -89,7 +87,9 @@ impl Scheduler {
         if !self.objects.output_copies.is_leaving() || shared.end.is_some() {
             return shared.wanted;
         }
-        shared.total(true).min(self.takers().count())
+        let total = shared.total(true);
+        let further = self.takers().filter(|node| !shared.others.contains(node));
+        total.min(self.present(shared) + further.take(total).count())
     }
 
     /// The number of other nodes that have the outputs. For a leaving node, others that leave do
@@ -111,12 +111,10 @@ impl Scheduler {
         homes.staying().filter(move |&node| node != me && has_come(node))
     }
 
-    /// The nodes that a leaving node hands the outputs over to: those with a copy, if there are
-    /// any.
-    pub(crate) fn takers_of(&self, made: &AttemptKey, staying: &[NodeId]) -> Vec<NodeId> {
+    /// The nodes among these that have a copy. A leaving node hands the outputs over to one of
+    /// them, which needs no further space.
+    pub(crate) fn holders_among(&self, made: &AttemptKey, staying: &[NodeId]) -> Vec<NodeId> {
         let holders: BTreeSet<NodeId> = self.objects.output_copies.others_with(made).collect();
-        let among: Vec<NodeId> =
-            staying.iter().copied().filter(|node| holders.contains(node)).collect();
-        if among.is_empty() { staying.to_vec() } else { among }
+        staying.iter().copied().filter(|node| holders.contains(node)).collect()
     }
 }

@@ -65,6 +65,10 @@ struct CopyState {
     end: Option<UnreportedEnd>,
     /// How often no node had space.
     rounds: u32,
+    /// In the last round some node had no space, and none was left to ask.
+    lacks_space: bool,
+    /// It begins when fewer attempts wait for answers.
+    in_line: bool,
     /// The time of the next check.
     due: Option<Time>,
     /// The outputs were here when this node started, and no node was asked yet.
@@ -90,15 +94,32 @@ impl CopyState {
 pub(crate) struct OutputCopies {
     shared: BTreeMap<AttemptKey, CopyState>,
     due: BTreeSet<(Time, AttemptKey)>,
+    /// Attempts that begin when fewer wait for answers: first those with an end held back.
+    line: BTreeSet<(bool, AttemptKey)>,
     /// The number of attempts that wait for answers.
     under_way: usize,
+    /// The number of attempts for which the nodes that were asked last had no space.
+    without_space: usize,
     /// Set while this node leaves the cluster.
     leaving: Option<leaving::Changes>,
 }
 
 impl OutputCopies {
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.due.first().map(|&(at, _)| at)
+        match self.first_in_line() {
+            Some(_) => Some(Time::ZERO),
+            None => self.due.first().map(|&(at, _)| at),
+        }
+    }
+    /// The first attempt in line, if it may begin.
+    fn first_in_line(&self) -> Option<AttemptKey> {
+        let &(is_reported, made) = self.line.first()?;
+        self.may_begin(is_reported).then_some(made)
+    }
+    /// The next attempt to be looked after.
+    fn next(&self, now: Time) -> Option<AttemptKey> {
+        let due = self.due.first().filter(|(at, _)| *at <= now);
+        due.map(|&(_, made)| made).or_else(|| self.first_in_line())
     }
     /// Whether `COPIES_FIRST_MAX` attempts wait for answers.
     pub(crate) fn is_full(&self) -> bool {
@@ -106,15 +127,18 @@ impl OutputCopies {
     }
     /// Attempts with a reported end leave room for tasks with an end held back: there may be very
     /// many of the former.
-    fn may_begin(&self, shared: &CopyState) -> bool {
-        let most = if shared.end.is_some() { COPIES_FIRST_MAX } else { COPIES_FIRST_MAX / 2 };
-        self.under_way < most
+    fn may_begin(&self, is_reported: bool) -> bool {
+        self.under_way < if is_reported { COPIES_FIRST_MAX / 2 } else { COPIES_FIRST_MAX }
     }
 
     fn take(&mut self, made: &AttemptKey) -> Option<CopyState> {
         let mut shared = self.shared.remove(made)?;
         self.note_change(made);
         self.under_way -= usize::from(!shared.asked.is_empty());
+        self.without_space -= usize::from(shared.lacks_space);
+        if std::mem::take(&mut shared.in_line) {
+            self.line.remove(&(shared.end.is_none(), *made));
+        }
         if let Some(due) = shared.due.take() {
             self.due.remove(&(due, *made));
         }
@@ -122,6 +146,10 @@ impl OutputCopies {
     }
     fn put(&mut self, made: AttemptKey, shared: CopyState) {
         self.under_way += usize::from(!shared.asked.is_empty());
+        self.without_space += usize::from(shared.lacks_space);
+        if shared.in_line {
+            self.line.insert((shared.end.is_none(), made));
+        }
         self.due.extend(shared.due.map(|due| (due, made)));
         let before = self.shared.insert(made, shared);
         assert!(before.is_none(), "{made:?} is looked after twice");
@@ -172,8 +200,8 @@ impl OutputCopies {
         lacking: &BTreeSet<AttemptKey>,
     ) {
         let may_ask = |made: &AttemptKey, shared: &CopyState| match shared.lost {
-            Some(lost) => is_there(lost),
-            None => shared.asked.is_empty() && !shared.found && lacking.contains(made),
+            Some(lost) if is_there(lost) => true,
+            _ => shared.asked.is_empty() && !shared.found && lacking.contains(made),
         };
         let found = self.shared.iter().filter(|(made, shared)| may_ask(made, shared));
         let found: Vec<AttemptKey> = found.map(|(&made, _)| made).collect();
@@ -280,11 +308,13 @@ impl Scheduler {
         shared.drop_silent(now);
         shared.found = false;
         let lacks = self.lacks(&shared);
-        if lacks && shared.asked.is_empty() && !self.objects.output_copies.may_begin(&shared) {
-            shared.due = Some(now + HANDOVER_PAUSE); // Not its turn yet.
+        let may_begin = self.objects.output_copies.may_begin(shared.end.is_none());
+        if lacks && shared.asked.is_empty() && !may_begin {
+            shared.in_line = true;
             self.objects.output_copies.put(made, shared);
             return None;
         }
+        shared.lacks_space = false;
         match lacks {
             true => self.request_room(now, made, &mut shared, out),
             false => shared.asked.clear(), // Nodes that were asked may get it too.
@@ -302,6 +332,7 @@ impl Scheduler {
             let leaves = self.objects.output_copies.is_leaving();
             shared.due = Some(now + if leaves { HANDOVER_PAUSE } else { pause });
             shared.rounds += 1;
+            shared.lacks_space = !shared.refused.is_empty();
             shared.refused.clear();
             shared.silent.clear();
         }
@@ -431,9 +462,8 @@ impl Scheduler {
     /// Handles the attempts that are due.
     pub(crate) fn copy_outputs(&mut self, now: Time, out: &mut Out) {
         for _ in 0..OBJECTS_PER_MESSAGE_MAX {
-            let first = self.objects.output_copies.due.first().filter(|(at, _)| *at <= now);
-            let Some(&(_, made)) = first else { return };
-            let shared = self.objects.output_copies.take(&made).expect("what is due is there");
+            let Some(made) = self.objects.output_copies.next(now) else { return };
+            let shared = self.objects.output_copies.take(&made).expect("what is next is there");
             if let Some(ended) = self.look_after(now, made, shared, out) {
                 self.report_held_back(now, made, ended, out);
             }

@@ -311,12 +311,29 @@ fn an_output_of_an_upload_lies_here_alone_where_its_file_says_so() {
 
 /// The map of node 3.
 fn leaving_of_four(leaving: &[u32]) -> Homes {
-    let phase = |node| match leaving.contains(&node) {
-        true => wire::MemberPhase::Leaving,
-        false => wire::MemberPhase::Up,
+    map_of_four(leaving, &[], &[])
+}
+
+fn map_of_four(leaving: &[u32], down: &[u32], slow: &[u32]) -> Homes {
+    let phase = |node| match (leaving.contains(&node), down.contains(&node)) {
+        (true, _) => wire::MemberPhase::Leaving,
+        (_, true) => wire::MemberPhase::Down,
+        _ => wire::MemberPhase::Up,
     };
-    let member = |node| wire::Member { phase: phase(node) as i32, ..test_nodes::member(node) };
+    let member = |node| wire::Member {
+        phase: phase(node) as i32,
+        slow: slow.contains(&node),
+        ..test_nodes::member(node)
+    };
     test_nodes::homes(3, (0..4).map(member).collect(), &[0])
+}
+
+/// The node gets a newer map, and does a step.
+fn follow(holder: &mut Scheduler, map: Homes, now: Time, out: &mut Out) {
+    let older = holder.routing.replace_homes(map);
+    holder.follow_drain(now, out);
+    holder.look_for_takers(now, &older);
+    holder.act(now, out);
 }
 
 /// One of four nodes with a copy of another node's output.
@@ -381,18 +398,12 @@ fn a_leaving_node_stays_while_no_other_has_space_for_a_copy() {
 #[test]
 fn a_leaving_node_looks_at_each_map_for_nodes_that_stay() {
     let (mut holder, mut out) = (holder_that_leaves(), Out::default());
-    let follow = |holder: &mut Scheduler, leaving: &[u32], out: &mut Out| {
-        let older = holder.routing.replace_homes(leaving_of_four(leaving));
-        holder.follow_drain(NOW, out);
-        holder.look_for_takers(NOW, &older);
-        holder.act(NOW, out);
-    };
     holder.act(NOW, &mut out);
     answers(&mut holder, 1, TransferStage::Replicated, &mut out);
     out.best_effort.clear();
-    follow(&mut holder, &[0, 3], &mut out);
+    follow(&mut holder, leaving_of_four(&[0, 3]), NOW, &mut out);
     assert_eq!(asked(&mut out), [2]);
-    follow(&mut holder, &[3], &mut out);
+    follow(&mut holder, leaving_of_four(&[3]), NOW, &mut out);
     assert_eq!(offered(&mut out), [0], "the maker and node 1 have it");
 }
 
@@ -408,4 +419,41 @@ fn a_node_asked_before_the_drain_is_asked_again() {
         maker.copy_outputs(now, &mut out);
     }
     assert_eq!(asked(&mut out), [1, 1, 1], "it was silent");
+}
+
+/// The maker is lost while all others leave; then one of these stays.
+#[test]
+fn a_leaving_node_asks_another_node_than_the_lost_one() {
+    let (mut holder, mut out) = (holder_that_leaves(), Out::default());
+    follow(&mut holder, map_of_four(&[1, 2, 3], &[0], &[]), NOW, &mut out);
+    holder.objects.output_copies.forget_node(NOW, NodeId(0));
+    let later = NOW + COPY_RETURN_TIMEOUT;
+    holder.act(later, &mut out);
+    assert_eq!(asked(&mut out), Vec::<u32>::new(), "no node stays");
+    follow(&mut holder, map_of_four(&[2, 3], &[0], &[]), later, &mut out);
+    assert_eq!(asked(&mut out), [1]);
+}
+
+/// No work is given to a slow node, and it may be lost as well as others.
+#[test]
+fn a_slow_node_with_a_copy_is_one_of_two() {
+    let (mut holder, mut out) = (holder_that_leaves(), Out::default());
+    follow(&mut holder, map_of_four(&[2, 3], &[], &[0]), NOW, &mut out);
+    assert_eq!(asked(&mut out), [1]);
+}
+
+#[test]
+fn each_answer_lets_the_next_attempt_begin() {
+    let ((mut maker, _), mut out) = (maker(), Out::default());
+    let many: Vec<Stored> = (0..COPIES_FIRST_MAX as u64).map(|local| stored(local, true)).collect();
+    maker.on_stored(NOW, &many);
+    let now = NOW + COPY_RETURN_TIMEOUT + COPY_RETURN_TIMEOUT;
+    maker.copy_outputs(now, &mut out);
+    let (to, Body::OutputTransfer(said)) = out.best_effort[0].clone() else { panic!("it asks") };
+    assert_eq!(asked(&mut out).len(), COPIES_FIRST_MAX / 2);
+    let bare = wire::AttemptOutputs { outputs: Vec::new(), ..said.attempts[0].clone() };
+    maker.on_replication_answer(now, (to, TransferStage::Replicated), &[bare], &mut out);
+    assert_eq!(maker.objects.output_copies.deadline(), Some(Time::ZERO), "at once");
+    maker.copy_outputs(now, &mut out);
+    assert_eq!(asked(&mut out).len(), 1);
 }
