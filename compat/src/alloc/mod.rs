@@ -36,6 +36,7 @@ pub(crate) fn run(front: &Front, verb: AllocVerb) -> Result<ExitCode, Failure> {
                 change(front, &client, queue, "resume", "resumed").await?;
             }
             AllocVerb::DryRun { system } => {
+                check(front, &system)?;
                 // That of an interrupted dry run.
                 let _ = queues::remove(front, DRY_RUN);
                 make(front, DRY_RUN, &system)?;
@@ -62,14 +63,18 @@ fn told(front: &Front, text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Makes a queue of Starling that submits nothing yet.
-fn make(front: &Front, name: &str, system: &System) -> Result<(), Failure> {
+/// Checks what Starling cannot check, before anything is made.
+fn check(front: &Front, system: &System) -> Result<(), Failure> {
     let args = system.args();
     if args.worker_time_limit.is_some_and(|limit| limit.0 > args.time_limit.0) {
         let text = "Worker time limit cannot be larger than queue time limit";
         return Err(Failure::usage(text));
     }
-    queues::check(front, args)?;
+    queues::check(front, args)
+}
+
+/// Makes a queue of Starling that submits nothing yet.
+fn make(front: &Front, name: &str, system: &System) -> Result<(), Failure> {
     queues::run(front, &queues::add_words(front, name, system)?).map(drop)
 }
 
@@ -97,6 +102,7 @@ fn refusal(system: &System, failure: &Failure) -> Failure {
 }
 
 async fn add(front: &Front, client: &Client, system: &System) -> Result<(), Failure> {
+    check(front, system)?;
     let id = records::next_queue(client).await?;
     make(front, &name_of(id), system)?;
     if !system.args().no_dry_run
