@@ -7,6 +7,7 @@ import pickle
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -53,6 +54,36 @@ class Python(unittest.TestCase):
             self.assertEqual(json.loads(values.json_bytes(exact)), exact)
         for other in ((), float("nan"), {1: 2}, b"", {"a": {1}}, "\ud800"):
             self.assertIsNone(values.json_bytes(other))
+
+    def test_an_interrupt_waits_for_the_end_of_an_import(self):
+        with tempfile.TemporaryDirectory() as directory:
+            package = pathlib.Path(directory, "slow_package")
+            package.mkdir()
+            (package / "part.py").write_text("value = 5\n")
+            text = "import os, time\nfrom .part import *\nopen(os.environ['BEGAN'], 'w').close()\n"
+            (package / "__init__.py").write_text(text + "time.sleep(0.5)\nfound = part.value\n")
+            began = os.path.join(directory, "began")
+
+            def imports(directory, began, ends):
+                import os
+                import sys
+                import time
+
+                os.environ["BEGAN"] = began
+                sys.path.insert(0, directory)
+                import slow_package
+
+                while not ends:
+                    time.sleep(0.01)
+                return slow_package.found
+
+            key = self.worker.learn(imports)
+            call = self.worker.begin(key, node.python_args(directory, began, False))
+            while not os.path.exists(began):
+                time.sleep(0.01)
+            self.worker.interrupt(call)
+            self.assertEqual(self.worker.result().status, wire.CANCELLED)
+            self.assertEqual(self.value(imports, directory, began, True), 5)
 
     def test_a_named_function(self):
         named = wire.value(0, wire.TEXT, 0, b"os.path:join")

@@ -18,6 +18,8 @@ IN, OUT, WORD = 3, 4, 5
 FLUSH_NS = 1_000_000
 FLUSH_BYTES = 1 << 16
 RSS_EVERY_NS = 1_000_000
+# An interrupt that waits for the end of an import is tried again after this time.
+IMPORT_LOOK_S = 0.02
 
 # The variables for numbers of threads that the zygote has set itself.
 THREAD_NAMES: "list[str]" = []
@@ -42,6 +44,8 @@ class Worker:
         self.rss = 0
         self.rss_ns = 0
         self.alarm = False
+        # An interrupt waits for the end of an import.
+        self.is_put_off = False
         # A frame is not whole: neither the alarm nor an interrupt may come between.
         self.in_frame = False
         self.is_late = False
@@ -127,6 +131,8 @@ class Worker:
         if self.alarm:
             signal.setitimer(signal.ITIMER_REAL, 0)
             self.alarm = False
+            if self.is_put_off:
+                self.look_again()
         if self.out:
             out, self.out, length = self.out, [], self.out_bytes
             self.out_bytes = 0
@@ -372,16 +378,23 @@ class Worker:
 
     # Signals.
 
-    def interrupted(self, _number, _frame):
+    def interrupted(self, _number, frame):
+        self.is_put_off = False
         if self.word[3] == 0 or self.word[0] != self.word[3]:
             return
         if self.child:
             os.kill(self.child, signal.SIGINT)
         elif self.in_frame:
             self.is_late = True
+        elif self.in_call and is_importing(frame):
+            self.is_put_off = True
+            self.look_again()
         elif self.in_call:
             self.in_call = False
             raise KeyboardInterrupt
+
+    def look_again(self):
+        signal.setitimer(signal.ITIMER_REAL, IMPORT_LOOK_S)
 
     def raise_late(self):
         """Raises an interrupt that came inside a frame, unless another call runs by now."""
@@ -389,9 +402,21 @@ class Worker:
             self.is_late = self.in_call = False
             raise KeyboardInterrupt
 
-    def alarmed(self, _number, _frame):
+    def alarmed(self, number, frame):
         if self.in_call and not self.in_frame:
             self.flush()
+        if self.is_put_off:
+            self.interrupted(number, frame)
+
+
+def is_importing(frame):
+    """Whether a module is being imported. One that is interrupted there leaves modules of its own
+    behind, and the next call that imports it fails."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def load_function(entry):
