@@ -378,8 +378,9 @@ pub(crate) struct DeployArgs {
     pub(crate) arguments: Vec<String>,
 }
 
-#[derive(Args, Debug)]
-pub(crate) struct WorkerArgs {
+/// What a worker offers; also a worker of an allocation.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OfferArgs {
     #[arg(long)]
     pub(crate) cpus: Option<String>,
     #[arg(long)]
@@ -387,20 +388,26 @@ pub(crate) struct WorkerArgs {
     #[arg(long)]
     pub(crate) coupling: Option<String>,
     #[arg(long)]
-    pub(crate) time_limit: Option<Timespan>,
+    pub(crate) group: Option<String>,
     #[arg(long)]
-    pub(crate) idle_timeout: Option<Timespan>,
+    pub(crate) detect_resources: Option<String>,
     /// One cpu for each core
     #[arg(long)]
     pub(crate) no_hyper_threading: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WorkerArgs {
+    #[command(flatten)]
+    pub(crate) offer: OfferArgs,
+    #[arg(long)]
+    pub(crate) time_limit: Option<Timespan>,
+    #[arg(long)]
+    pub(crate) idle_timeout: Option<Timespan>,
     #[arg(long)]
     pub(crate) hostname: Option<String>,
     #[arg(long)]
-    pub(crate) group: Option<String>,
-    #[arg(long)]
     pub(crate) work_dir: Option<PathBuf>,
-    #[arg(long)]
-    pub(crate) detect_resources: Option<String>,
     /// No effect: there is no server to lose
     #[arg(long)]
     pub(crate) on_server_lost: Option<String>,

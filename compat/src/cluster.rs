@@ -74,6 +74,7 @@ impl Front {
         Ok(command)
     }
 
+    /// `starling node` of this program.
     pub(crate) fn node_command(&self) -> Result<Command, Failure> {
         let mut command = self.starling_command()?;
         command.arg("node");

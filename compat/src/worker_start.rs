@@ -13,7 +13,7 @@ use serde::Deserialize;
 use verb::errors::{Failure, plain};
 use verb::flags::needs::group_label;
 
-use crate::args::{DeployArgs, Form, WorkerArgs};
+use crate::args::{DeployArgs, Form, OfferArgs, WorkerArgs};
 use crate::cluster::{Front, MAP_TIMEOUT, is_up};
 use crate::records::{self, Coupling, Pool, WorkerRecord};
 use crate::task::SUMS;
@@ -185,7 +185,7 @@ fn is_detected(words: Option<&str>, name: &str) -> bool {
 }
 
 /// The pools of flags.
-fn own_pools(args: &WorkerArgs) -> Result<Vec<String>, Failure> {
+fn own_pools(args: &OfferArgs) -> Result<Vec<String>, Failure> {
     let cpus = args.cpus.iter().map(|cpus| format!("cpus={cpus}"));
     let own: Vec<String> =
         cpus.chain(args.resource.iter().map(|text| text.replace('_', ""))).collect();
@@ -269,18 +269,19 @@ fn missing_of(words: &[String], given: &[OsString]) -> Vec<String> {
 }
 
 /// Checks the flags of workers that start on other machines.
-pub(crate) fn check(front: &Front, args: &WorkerArgs) -> Result<(), Failure> {
+pub(crate) fn check(front: &Front, args: &OfferArgs) -> Result<(), Failure> {
     let own = own_pools(args)?;
     hardware(front, &own, args.no_hyper_threading)?;
     args.coupling.as_deref().map(Coupling::parse_list).transpose().map(drop)
 }
 
 fn prepare(front: &Front, args: &WorkerArgs) -> Result<Prepared, Failure> {
-    let own = own_pools(args)?;
-    let detects = args.detect_resources.as_deref();
-    let found = hardware(front, &own, args.no_hyper_threading)?;
+    let offer = &args.offer;
+    let own = own_pools(offer)?;
+    let detects = offer.detect_resources.as_deref();
+    let found = hardware(front, &own, offer.no_hyper_threading)?;
     let pools = pools(found.pools, |name| is_detected(detects, name));
-    let couplings = match &args.coupling {
+    let couplings = match &offer.coupling {
         Some(text) => Coupling::parse_list(text)?,
         None => Vec::new(),
     };
@@ -293,7 +294,7 @@ fn prepare(front: &Front, args: &WorkerArgs) -> Result<Prepared, Failure> {
         pid: std::process::id(),
         machine: host_name(),
         host: args.hostname.clone().unwrap_or_else(host_name),
-        group: args.group.clone().unwrap_or_else(|| group.to_owned()),
+        group: offer.group.clone().unwrap_or_else(|| group.to_owned()),
         resources: pools.iter().map(|pool| (pool.name.clone(), pool.size())).collect(),
         heartbeat: span(ns(Some(args.heartbeat))),
         heartbeat_s: args.heartbeat.0.as_secs_f64(),
@@ -320,7 +321,7 @@ fn prepare(front: &Front, args: &WorkerArgs) -> Result<Prepared, Failure> {
         flag("--coupling", format!("{left}:{right}={weight}"));
     }
     // Starling finds the group of a batch job by itself.
-    if let Some(group) = args.group.as_ref().filter(|group| *group != DEFAULT_GROUP) {
+    if let Some(group) = offer.group.as_ref().filter(|group| *group != DEFAULT_GROUP) {
         flag("--label", group_label(group));
     }
     if let Some(limit) = args.time_limit {
@@ -471,6 +472,7 @@ mod tests {
         assert!(check("cpus[2]:cpus[0]").unwrap_err().contains("Invalid group id 2"));
         assert!(check("cpus:foo").is_err() && check("cpus[0]").is_err());
     }
+
     #[test]
     fn a_node_of_an_allocation_gets_the_arguments_that_it_lacks() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use verb::units::Timespan;
 
-use crate::args::WorkerArgs;
+use crate::args::{OfferArgs, WorkerArgs};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum AllocVerb {
@@ -126,19 +126,8 @@ pub(crate) struct QueueArgs {
     pub(crate) max_worker_count: Option<u32>,
     #[arg(long, short)]
     pub(crate) name: Option<String>,
-    #[arg(long)]
-    pub(crate) cpus: Option<String>,
-    #[arg(long)]
-    pub(crate) resource: Vec<String>,
-    #[arg(long)]
-    pub(crate) coupling: Option<String>,
-    #[arg(long)]
-    pub(crate) group: Option<String>,
-    #[arg(long)]
-    pub(crate) detect_resources: Option<String>,
-    /// One cpu for each core
-    #[arg(long)]
-    pub(crate) no_hyper_threading: bool,
+    #[command(flatten)]
+    pub(crate) offer: OfferArgs,
     #[arg(long, value_parser = walltime, default_value = "5m")]
     pub(crate) idle_timeout: Timespan,
     /// No effect: nodes report no overviews

@@ -70,7 +70,7 @@ fn check(front: &Front, system: &System) -> Result<(), Failure> {
         let text = "Worker time limit cannot be larger than queue time limit";
         return Err(Failure::usage(text));
     }
-    queues::check(front, args)
+    worker_start::check(front, &args.offer)
 }
 
 /// Makes a queue of Starling that submits nothing yet.

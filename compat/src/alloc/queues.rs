@@ -3,14 +3,12 @@
 
 use std::path::PathBuf;
 
-use clap::Parser as _;
 use client::Client;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use verb::errors::{Failure, plain};
 
-use crate::alloc::args::{AllocVerb, QueueArgs, State, System};
-use crate::args::{Hq, Verb};
+use crate::alloc::args::{QueueArgs, State, System};
 use crate::cluster::Front;
 use crate::records::QueueRecord;
 use crate::words::span;
@@ -164,11 +162,11 @@ pub(super) fn add_words(
     if let Some(most) = args.max_worker_count {
         flag("--max-nodes", most.to_string());
     }
-    if let Some(cpus) = args.cpus.as_deref().and_then(cpus_of) {
+    if let Some(cpus) = args.offer.cpus.as_deref().and_then(cpus_of) {
         flag("--cpus", cpus.to_string());
     }
     // The words before the node carry cpus by groups (`--cpus` of the worker).
-    let others = args.resource.iter().filter(|text| !text.trim_start().starts_with("cpus="));
+    let others = args.offer.resource.iter().filter(|text| !text.trim_start().starts_with("cpus="));
     others.for_each(|text| flag("--resource", text.replace('_', "")));
     let shell = [("--node-init", &args.worker_start_cmd), ("--node-fini", &args.worker_stop_cmd)];
     for (name, text) in shell {
@@ -211,40 +209,24 @@ fn worker_flags(args: &QueueArgs) -> Vec<String> {
     let mut words = Vec::new();
     let mut flag = |name: &str, value: &str| words.push(format!("{name}={value}"));
     let texts = [
-        ("--cpus", &args.cpus),
-        ("--coupling", &args.coupling),
-        ("--group", &args.group),
-        ("--detect-resources", &args.detect_resources),
+        ("--cpus", &args.offer.cpus),
+        ("--coupling", &args.offer.coupling),
+        ("--group", &args.offer.group),
+        ("--detect-resources", &args.offer.detect_resources),
     ];
     for (name, text) in texts {
         text.iter().for_each(|text| flag(name, text));
     }
-    args.resource.iter().for_each(|text| flag("--resource", text));
+    args.offer.resource.iter().for_each(|text| flag("--resource", text));
     flag("--on-server-lost", &args.on_server_lost);
     flag("--idle-timeout", &span(args.idle_timeout.0.as_nanos() as u64));
     if let Some(limit) = args.worker_time_limit {
         flag("--time-limit", &span(limit.0.as_nanos() as u64));
     }
-    if args.no_hyper_threading {
+    if args.offer.no_hyper_threading {
         words.push("--no-hyper-threading".to_owned());
     }
     words
-}
-
-/// Checks the flags of the workers before a queue is made.
-pub(super) fn check(front: &Front, args: &QueueArgs) -> Result<(), Failure> {
-    let line = ["hq", "alloc", "worker"].map(str::to_owned).into_iter().chain(worker_flags(args));
-    let line = line.chain(["--".to_owned(), "node".to_owned()]);
-    let wrong = |error: clap::Error| {
-        let text = error.to_string();
-        Failure::usage(text.lines().next().unwrap_or_default().trim_start_matches("error: "))
-    };
-    match Hq::try_parse_from(line).map_err(wrong)?.verb {
-        Verb::Alloc { verb: AllocVerb::Worker { worker, .. } } => {
-            crate::worker_start::check(front, &worker)
-        }
-        _ => Ok(()),
-    }
 }
 
 /// `hq --server-dir DIR alloc worker` by this program.
