@@ -65,6 +65,14 @@ impl Fit {
         };
         needs.map(|want| of(&want.need)).sum::<u32>().max(1)
     }
+
+    /// The same for these variants of the request alone, by position; `None`: none of them fits.
+    #[must_use]
+    pub fn among(&self, variants: &[usize]) -> Option<Self> {
+        let is_kept = |variant: &&FitVariant| variants.contains(&usize::from(variant.number));
+        let kept: Vec<FitVariant> = self.variants.iter().filter(is_kept).cloned().collect();
+        (!kept.is_empty()).then(|| Self { variants: kept, ..self.clone() })
+    }
 }
 
 impl FitVariant {

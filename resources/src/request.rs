@@ -1,6 +1,7 @@
 //! Requests: the needs of a task.
 
 use std::fmt;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -58,6 +59,9 @@ pub struct Variant {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Request {
     variants: Vec<Variant>,
+    /// How long a task waits for the first variant that the cluster offers before it takes another.
+    /// Zero with one variant.
+    patience: Duration,
 }
 
 #[derive(Clone, PartialEq, Eq, Error, Debug)]
@@ -178,7 +182,14 @@ impl Request {
                 return Err(RequestError::SameVariants(earlier + 1, later + 1));
             }
         }
-        Ok(Self { variants })
+        Ok(Self { variants, patience: Duration::ZERO })
+    }
+
+    /// With this patience. One variant has no later one to wait for.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        let patience = if self.variants.len() > 1 { patience } else { Duration::ZERO };
+        Self { patience, ..self }
     }
 
     /// The request of a task that asks for nothing.
@@ -195,7 +206,8 @@ impl Request {
 
     fn of_cpus(amount: Amount) -> Self {
         let wants = vec![Want::cpus(amount)];
-        Self { variants: vec![Variant { wants, labels: Vec::new(), weight: 1 }] }
+        let variants = vec![Variant { wants, labels: Vec::new(), weight: 1 }];
+        Self { variants, patience: Duration::ZERO }
     }
 
     #[must_use]
@@ -208,6 +220,28 @@ impl Request {
     #[must_use]
     pub fn variants(&self) -> &[Variant] {
         &self.variants
+    }
+
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// The positions of the variants in the order in which they are preferred: by weight, then as
+    /// they are written.
+    #[must_use]
+    pub fn preferred(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.variants.len()).collect();
+        order.sort_by_key(|&at| u16::MAX - self.variants[at].weight);
+        order
+    }
+
+    /// The request of these variants alone, by position; `None`: of none.
+    #[must_use]
+    pub fn among(&self, variants: &[usize]) -> Option<Self> {
+        let kept = self.variants.iter().enumerate().filter(|(at, _)| variants.contains(at));
+        let variants: Vec<Variant> = kept.map(|(_, variant)| variant.clone()).collect();
+        (!variants.is_empty()).then_some(Self { variants, patience: Duration::ZERO })
     }
 }
 

@@ -2,7 +2,10 @@
 The bytes of requests and offers, which are those of these protobuf messages:
 
 ```proto
-message Request { repeated Variant variants = 1; }   // no variant: one cpu
+message Request {
+  repeated Variant variants = 1;  // none: one cpu
+  uint64 patience_ns = 2;         // 0 with one variant
+}
 message Variant {
   repeated Want wants = 1;     // sorted by pool
   repeated string labels = 2;  // sorted
@@ -31,6 +34,8 @@ message Coupling {
 Equal requests have equal bytes: pools and labels are sorted, and fields are in order. The request
 of one cpu has no bytes.
 */
+
+use std::time::Duration;
 
 use prost::Message;
 use thiserror::Error;
@@ -71,6 +76,8 @@ pub enum WireError {
 struct WireRequest {
     #[prost(message, repeated, tag = "1")]
     variants: Vec<WireVariant>,
+    #[prost(uint64, tag = "2")]
+    patience_ns: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -178,14 +185,16 @@ impl Request {
             labels: variant.labels().iter().map(Name::to_string).collect(),
             weight: if variant.weight() == 1 { 0 } else { variant.weight().into() },
         };
-        WireRequest { variants: self.variants().iter().map(variant).collect() }.encode_to_vec()
+        let variants = self.variants().iter().map(variant).collect();
+        let patience_ns = u64::try_from(self.patience().as_nanos()).unwrap_or(u64::MAX);
+        WireRequest { variants, patience_ns }.encode_to_vec()
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         if bytes.len() > REQUEST_BYTES_MAX {
             return Err(WireError::TooLong(bytes.len()));
         }
-        let WireRequest { variants } = Message::decode(bytes)?;
+        let WireRequest { variants, patience_ns } = Message::decode(bytes)?;
         if variants.is_empty() {
             return Ok(Self::one_cpu());
         }
@@ -207,7 +216,7 @@ impl Request {
             Ok(Variant::new(wants, labels.collect::<Result<_, _>>()?, weight)?)
         };
         let variants = variants.into_iter().map(variant).collect::<Result<_, WireError>>()?;
-        Ok(Self::new(variants)?)
+        Ok(Self::new(variants)?.with_patience(Duration::from_nanos(patience_ns)))
     }
 }
 

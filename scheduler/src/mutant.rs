@@ -233,6 +233,8 @@ proto::mutants! {
         ClassIgnored "class-ignored-by-thief",
         /// Tasks go on passing the task for which resources are reserved.
         ReservationForgotten "reservation-forgotten",
+        /// Tasks take any variant that fits, whatever their patience.
+        PatienceIgnored "patience-ignored",
         /// A node starts tasks that cannot end before its own end.
         StartsPastItsEnd "starts-past-its-end",
     }

@@ -383,7 +383,9 @@ impl Scheduler {
 
     /// Acts after all is settled: fills slots, steals, sends hints and reports.
     pub fn act(&mut self, now: Time, out: &mut Out) {
-        self.holder.tick(now);
+        if self.holder.tick(now) {
+            self.stealing.announce(now);
+        }
         self.retry_undelivered(now, out);
         self.ask_about_unresolved_jobs(out);
         self.ask_about_files(now, out);
@@ -495,7 +497,7 @@ impl Scheduler {
         let term = self.term(task.partition());
         let attempt = self.home.ledger.begin_attempt(task, term);
         let input_bytes = work.input_bytes();
-        let ready = self.ready(task, attempt, &work);
+        let ready = self.arriving(task, attempt, &work);
         let rules = self.rules();
         let waiting = self.take_node_of_waiting(task, &work);
         let goes = work.is_gang() && !self.leads_here(task, &work);

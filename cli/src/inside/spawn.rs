@@ -9,6 +9,7 @@ use client::{ChildOutput, SpawnedTasks, TaskRef};
 use serde::Serialize;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure, heard, plain};
+use verb::flags::needs::NeedsArgs;
 use verb::units::Timespan;
 use workloads::Graph;
 
@@ -38,9 +39,8 @@ pub(crate) struct SpawnArgs {
     /// Start after these children, such as 0 or 2-5
     #[arg(long, value_name = "ID", num_args = 1..)]
     after: Vec<Handles>,
-    /// Slots of the task
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    cpus: u32,
+    #[command(flatten)]
+    needs: NeedsArgs,
     /// Name in lists
     #[arg(long)]
     name: Option<String>,
@@ -129,7 +129,9 @@ fn graph(args: &SpawnArgs) -> Result<Graph, Failure> {
         inputs: args.inputs.iter().filter(|text| output_input(text).is_none()).cloned().collect(),
         staged: args.stage_in.clone(),
         outputs: args.outputs.clone(),
-        cpus: args.cpus,
+        needs: args.needs.needs(),
+        priority: args.needs.priority(),
+        time_request_ns: args.needs.time_request_ns(),
         name: args.name.clone(),
         cwd: text_of_cwd(args.cwd.as_deref())?,
         submit_dir: submit_dir()?,

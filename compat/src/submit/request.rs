@@ -1,5 +1,7 @@
 //! The resources of a submission: for Starling, and as HyperQueue shows them.
 
+use std::time::Duration;
+
 use client::Needs;
 use verb::errors::Failure;
 
@@ -29,7 +31,9 @@ impl Wanted {
                     let weight = has_weights.then(|| format!("weight={}", units(way.weight)));
                     wants(way).into_iter().chain(weight).collect::<Vec<_>>().join(", ")
                 };
-                Needs { variants: several.iter().map(text).collect(), ..Needs::default() }
+                let variants = several.iter().map(text).collect();
+                // HyperQueue takes any variant that fits.
+                Needs { variants, patience: Some(Duration::ZERO), ..Needs::default() }
             }
         };
         if args.nodes.is_some() {

@@ -150,7 +150,7 @@ impl Scheduler {
                 continue;
             }
             let input_bytes = work.input_bytes();
-            let ready = self.ready(task, attempt, &work);
+            let ready = self.arriving(task, attempt, &work);
             if self.take_in(task, attempt, work, out) {
                 // A task that came for its request alone may go on to another node that fits.
                 let local_queue = ready.class == PLAIN || input_bytes > 0;

@@ -161,6 +161,7 @@ impl Holder {
             self.local_jobs.deadline(),
             self.start_requests.deadline(),
             self.next_expiry(),
+            self.classes.next_opening(),
             self.next_repeated_turn(),
             self.next_variables(),
             self.next_mail_question(),
@@ -168,11 +169,13 @@ impl Holder {
         ];
         due.into_iter().flatten().min()
     }
-    /// A step begins.
-    pub(crate) fn tick(&mut self, now: Time) {
+    /// A step begins. Returns whether the tasks of some class may take further variants from now
+    /// on.
+    pub(crate) fn tick(&mut self, now: Time) -> bool {
         self.left_over = false;
         self.set_now(now);
         self.space_timeout.tick(now);
+        self.classes.open(now)
     }
 
     pub(crate) fn local(&self) -> &Queues {
@@ -263,7 +266,7 @@ impl Holder {
     }
     /// The offers of the members have changed.
     pub(crate) fn rematch(&mut self, homes: &Homes) {
-        self.classes.rematch(&self.slots, homes);
+        self.classes.rematch((self.life.now(), &self.slots, homes));
     }
     pub(crate) fn slots(&self) -> &Slots {
         &self.slots

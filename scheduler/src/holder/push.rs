@@ -5,6 +5,7 @@ use proto::wire::message::Body;
 use proto::{Attempt, Event, NodeId, TaskId, Time, wire};
 
 use crate::Scheduler;
+use crate::holder::queues::classes::class_of;
 use crate::holder::task::Work;
 use crate::home::ledger::{End, Ending};
 use crate::output::Out;
@@ -44,6 +45,14 @@ impl Scheduler {
         if fitting.is_empty() {
             // A leaving node waits for it.
             fitting.extend(self.routing.homes().living().filter(fits));
+        }
+        // Of several variants, the preferred one.
+        let class = self.holder.class(class_of(&work.spec)).filter(|_| !work.is_gang());
+        let is_preferred = |&node: &NodeId| {
+            class.is_some_and(|it| it.is_preferred_on(self.routing.homes().kind_of(node)))
+        };
+        if fitting.iter().any(is_preferred) {
+            fitting.retain(is_preferred);
         }
         let turn = match work.is_gang() {
             true => {

@@ -233,11 +233,6 @@ impl Homes {
     pub fn is_paused(&self, node: NodeId) -> bool {
         self.map.members.get(node.0 as usize).is_some_and(|member| member.paused)
     }
-    /// Whether the node is a keeper, which runs no tasks.
-    #[must_use]
-    pub(crate) fn is_keeper(&self, node: NodeId) -> bool {
-        self.map.members.get(node.0 as usize).is_some_and(|member| member.keeper)
-    }
     /// Whether no member runs tasks, as far as is known: all are keepers or removed.
     #[must_use]
     pub(crate) fn all_keep(&self) -> bool {
@@ -288,11 +283,8 @@ impl Homes {
     /// Whether a task that takes `cpus` slots can be sent to the node.
     #[must_use]
     pub(crate) fn fits(&self, node: NodeId, cpus: u32) -> bool {
-        let takes_work = !self.is_gone(node)
-            && !self.is_leaving(node)
-            && !self.is_slow(node)
-            && !self.is_keeper(node);
-        cpus <= self.slots_of(node).max(1) && takes_work
+        let member = self.map.members.get(node.0 as usize);
+        cpus <= self.slots_of(node).max(1) && member.is_some_and(takes_work)
     }
     /// The places of a node of a gang.
     pub(crate) fn gang_node(&self, node: NodeId) -> GangNode {
@@ -312,6 +304,10 @@ impl Homes {
     /// The offers of the members, each once.
     pub(crate) fn kinds(&self) -> &[Totals] {
         self.kinds.all()
+    }
+    /// Whether some node of a kind takes work.
+    pub(crate) fn is_kind_present(&self, kind: usize) -> bool {
+        self.kinds.is_present(kind)
     }
     /// The position of a member's offer in [`Self::kinds`].
     pub(crate) fn kind_of(&self, node: NodeId) -> usize {
@@ -338,6 +334,12 @@ impl Homes {
     pub fn slots_max(&self) -> u32 {
         self.slots_max
     }
+}
+
+/// Whether other nodes give work to a member.
+pub(crate) fn takes_work(member: &wire::Member) -> bool {
+    let leaves = member.phase() == wire::MemberPhase::Leaving;
+    !(member.is_gone() || leaves || member.slow || member.keeper)
 }
 
 fn is_active(entry: &wire::PartitionEntry) -> bool {

@@ -60,6 +60,10 @@ impl Stealing {
         self.thief.forget_peer(peer, now);
     }
 
+    /// More nodes than before may take the tasks here.
+    pub(crate) fn announce(&mut self, now: Time) {
+        self.hints.at_once(now);
+    }
     /// See [`Thief::rest`].
     pub(crate) fn rest(&mut self) {
         self.thief.rest();

@@ -71,7 +71,7 @@ impl Scheduler {
         let fits = |class: u64| {
             let known = self.holder.class(class);
             known.is_some_and(|it| {
-                let fits = || it.fits_kind(kind) && free.fits(&it.request);
+                let fits = || it.fits_kind_now(kind) && free.fits(it.open_request());
                 ignored || fits() && self.outlives(thief, it.time)
             })
         };
@@ -90,7 +90,8 @@ impl Scheduler {
         let mut count = 0;
         for (class, tasks) in self.classes_for(thief, &free) {
             let Some(known) = self.holder.class(class) else { continue };
-            let fitting = (0..tasks.min(COUNTED_MAX)).take_while(|_| free.take(&known.request));
+            let fitting =
+                (0..tasks.min(COUNTED_MAX)).take_while(|_| free.take(known.open_request()));
             count += fitting.count();
         }
         count
@@ -136,8 +137,8 @@ impl Scheduler {
         if self.options.mutant == Some(Mutant::ClassIgnored) {
             return true;
         }
-        let fits = own.free.take(&known.request);
-        if !own.free.fits(&known.request) {
+        let fits = own.free.take(known.open_request());
+        if !own.free.fits(known.open_request()) {
             own.classes.remove(&class);
         }
         fits
@@ -156,7 +157,7 @@ impl Scheduler {
         let fits = |&node: &NodeId| {
             node != self.options.me
                 && self.routing.homes().fits(node, 1)
-                && known.fits_kind(self.routing.homes().kind_of(node))
+                && known.fits_kind_now(self.routing.homes().kind_of(node))
                 && self.outlives(node, known.time)
         };
         self.routing.homes().living().filter(fits).collect()

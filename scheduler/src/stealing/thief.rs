@@ -417,7 +417,8 @@ impl Scheduler {
         for (place, (task, attempt, work)) in (0..).zip(tasks) {
             let mine = self.routing.homes().is_home_of(task);
             let input_bytes = work.input_bytes();
-            let ready = self.ready(task, attempt, &work);
+            let ready = self.arriving(task, attempt, &work);
+            self.holder.starts_soon(ready.class);
             if !self.take_in(task, attempt, work, out) {
                 continue;
             }

@@ -16,6 +16,7 @@ mod lost_inputs_tests;
 mod mail_tests;
 mod notices_tests;
 mod open_tests;
+mod patience_tests;
 mod pause_tests;
 mod placement_tests;
 mod recall_tests;

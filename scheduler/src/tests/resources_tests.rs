@@ -14,21 +14,21 @@ use crate::output::Out;
 use crate::tests::test_nodes;
 use crate::{Options, Policy, Request, Scheduler, Tuning};
 
-const SLOTS: u32 = 4;
+pub(super) const SLOTS: u32 = 4;
 
-fn offer(pools: &[&str], labels: &[&str]) -> Offer {
+pub(super) fn offer(pools: &[&str], labels: &[&str]) -> Offer {
     let pools = pools.iter().map(|text| parse_pool(text).expect("it is a pool"));
     let labels = labels.iter().map(|name| Pool::label(Name::label(name).expect("a label")));
     Offer::new(pools.chain(labels).collect(), Vec::new()).expect("it makes sense")
 }
 
 /// Two GPUs and some memory on four slots.
-fn with_gpus() -> Offer {
+pub(super) fn with_gpus() -> Offer {
     offer(&["cpus=4", "gpus=2", "memory=8GiB"], &[])
 }
 
 /// Node 0 with an offer, among nodes with these offers.
-fn node(own: &Offer, others: &[&Offer]) -> Scheduler {
+pub(super) fn node(own: &Offer, others: &[&Offer]) -> Scheduler {
     node_with_slots(own, others, SLOTS)
 }
 /// Node 0 with this number of slots, beside one like it.
@@ -67,7 +67,7 @@ fn bytes(needs: &str) -> Vec<u8> {
     needs.parse::<Needs>().expect("it is a request").encode()
 }
 
-fn spec(needs: &str, priority: i32) -> wire::Spec {
+pub(super) fn spec(needs: &str, priority: i32) -> wire::Spec {
     wire::Spec {
         body: Some(wire::spec::Body::Sleep(Default::default())),
         request: bytes(needs),
@@ -80,7 +80,12 @@ fn spec(needs: &str, priority: i32) -> wire::Spec {
 fn push(node: &mut Scheduler, number: u64, needs: &str, out: &mut Out) -> TaskId {
     push_with(node, number, spec(needs, 0), out)
 }
-fn push_with(node: &mut Scheduler, number: u64, spec: wire::Spec, out: &mut Out) -> TaskId {
+pub(super) fn push_with(
+    node: &mut Scheduler,
+    number: u64,
+    spec: wire::Spec,
+    out: &mut Out,
+) -> TaskId {
     let local = LocalId::new(PartitionId(1), number);
     push_placed(node, local, wire::Placed::default(), spec, out)
 }
@@ -100,7 +105,7 @@ fn push_placed(
 }
 
 /// The home of the task lets this node have it from its shared queue.
-fn push_shared(node: &mut Scheduler, number: u64, spec: wire::Spec, out: &mut Out) {
+pub(super) fn push_shared(node: &mut Scheduler, number: u64, spec: wire::Spec, out: &mut Out) {
     let local = LocalId::new(PartitionId(1), number).0;
     let task = wire::Placed { job: 1, local, attempt: 1, ..Default::default() };
     let settings = vec![wire::JobSettings { real_data: true, ..Default::default() }];
@@ -110,7 +115,7 @@ fn push_shared(node: &mut Scheduler, number: u64, spec: wire::Spec, out: &mut Ou
 }
 
 /// What `task explain` says of a task.
-fn explained(node: &mut Scheduler, number: u64) -> String {
+pub(super) fn explained(node: &mut Scheduler, number: u64) -> String {
     let (mut out, local) = (Out::default(), LocalId::new(PartitionId(1), number).0);
     let query = wire::TaskQuery { job: 1, local, ..Default::default() };
     node.on_request(Time(0), ClientId(1), 1, Request::Explain(query), &mut out);

@@ -31,7 +31,7 @@ pub(crate) mod stall;
 pub(crate) mod turns;
 pub(crate) mod variables;
 
-pub(crate) use slots::{after_jobs, claims, gang, starve, throttle};
+pub(crate) use slots::{after_jobs, claims, gang, patience, starve, throttle};
 
 use std::collections::BTreeMap;
 

@@ -437,7 +437,7 @@ impl World {
         self.judge(removal::on_launch(&self.jobs[&task.job], &launched));
         self.plan_drain(index, launch);
         let script = self.begin_script(launch);
-        let claimed = self.check_claims(index, launch);
+        let claimed = self.check_claims(index, launch).and_then(|()| self.check_patience(launch));
         let claimed = claimed.and_then(|()| self.check_gang(index, launch));
         let claimed = claimed.and_then(|()| self.check_launch(launch));
         let claimed = claimed.and_then(|()| self.check_pause(index, launch));

@@ -9,8 +9,8 @@ use node::{Config, Input, Node};
 use proto::{Event, Incarnation, JobId, NodeId, ObjectId, PartitionId, Span, TaskId, Time, wire};
 
 use crate::checkers::{
-    Jobs, Verdict, Violation, conservation, copies, moves, one_attempt, poison, stall, starve,
-    turns, variables,
+    Jobs, Verdict, Violation, conservation, copies, moves, one_attempt, patience, poison, stall,
+    starve, turns, variables,
 };
 use crate::faults::clients::Clients;
 use crate::faults::consensus_log::Agreed;
@@ -53,6 +53,7 @@ pub struct World {
     /// The state of the checkers.
     pub(super) jobs: Jobs,
     pub(super) starve: starve::Watch,
+    pub(super) patience: patience::Patience,
     conservation: conservation::Conservation,
     pub(super) acked: copies::Acked,
     pub(super) bytes: one_attempt::Bytes,
@@ -113,6 +114,7 @@ impl World {
             violation: None,
             jobs: Jobs::new(),
             starve,
+            patience: patience::Patience::default(),
             conservation: conservation::Conservation::default(),
             acked: copies::Acked::default(),
             bytes: one_attempt::Bytes::default(),

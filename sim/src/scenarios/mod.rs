@@ -73,7 +73,7 @@ impl Scenario {
 }
 
 /// All scenarios.
-pub const SCENARIOS: [Scenario; 29] = [
+pub const SCENARIOS: [Scenario; 30] = [
     Scenario::of_scheduler(
         scheduler::Mutant::GrantTwice,
         "a request is heard twice",
@@ -148,6 +148,11 @@ pub const SCENARIOS: [Scenario; 29] = [
         scheduler::Mutant::ReservationForgotten,
         "small requests pass a large one",
         resources::small_requests_pass_a_large_one,
+    ),
+    Scenario::of_scheduler(
+        scheduler::Mutant::PatienceIgnored,
+        "tasks wait for the variant of another node",
+        resources::tasks_wait_for_the_variant_of_another_node,
     ),
     Scenario::of_node(
         node::Mutant::AckBeforeDurable,

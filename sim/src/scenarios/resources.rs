@@ -1,5 +1,7 @@
 //! Tasks that ask for more than is free.
 
+use std::time::Duration;
+
 use super::{HOME, JOB};
 use crate::Mutant;
 use crate::{ClientPlan, Draft, NodeOffers, SimRng, Violation, World, WorldOptions};
@@ -31,6 +33,24 @@ pub(crate) fn small_requests_pass_a_large_one(mutant: Option<Mutant>) -> Result<
         let text = "a task that asks for both GPUs has not ended after 12 s".to_owned();
         return Err(Violation::new("starve", text));
     }
+    world.must_end()?;
+    Ok(())
+}
+
+/// Short tasks prefer both GPUs of one node; several nodes offer another variant. The node with the
+/// GPUs gets through all of them within their patience.
+pub(crate) fn tasks_wait_for_the_variant_of_another_node(
+    mutant: Option<Mutant>,
+) -> Result<(), Violation> {
+    let mut options = WorldOptions::healthy(13, 5, 4);
+    (options.offers, options.mutant) = (NodeOffers::Mixed, mutant);
+    let mut world = World::new(options);
+    let request: Request = "gpus=2, label=fast | licences=3".parse().expect("it is a request");
+    let request = request.with_patience(Duration::from_secs(1)).encode();
+    let mut draft = Draft::bag(8, Span::from_millis(50));
+    draft.tasks.iter_mut().for_each(|task| task.request.clone_from(&request));
+    let held: Vec<PartitionId> = world.partitions_of(1).into_iter().take(1).collect();
+    world.add_job(draft.submission(&mut SimRng::new(7), JobId(JOB), &held), ClientPlan::simple());
     world.must_end()?;
     Ok(())
 }

@@ -161,3 +161,33 @@ fn a_node_takes_first_what_it_prefers() {
     assert_eq!(ran.lines().count(), 5, "{ran}");
     instance.down();
 }
+
+/// A task with two variants: the FPGA of node 1, or a cpu of any node.
+#[test]
+fn a_task_waits_for_its_preferred_variant() {
+    let instance = Instance::up_with_flags(1, &["--slots", "2"]);
+    let fpga = ["up", "--nodes", "2", "--slots", "2", "--resource", "fpgas=[f0]"];
+    instance.starling(&fpga).ok();
+    let ran = |name: &str, patience: &str| -> Vec<String> {
+        let path = instance.sandbox().path(name);
+        let command = format!("echo $STARLING_NODE/$STARLING_VARIANT >> {}", path.display());
+        let either = ["--variant", "fpgas=1", "--variant", "cpus=1", "--patience", patience];
+        run(&instance, &[&either[..], &["--array", "1-4"]].concat(), &command).ok();
+        text(instance.sandbox(), name).lines().map(str::to_owned).collect()
+    };
+    assert_eq!(ran("patient", "50s"), ["1/0"; 4]);
+    let held = ["submit", "--resource", "fpgas=1", "--", "sleep", "600"];
+    let held = instance.starling(&held).ok();
+    let waits = ["--variant", "fpgas=1", "--variant", "cpus=1", "--patience", "55s"];
+    let waiting = instance.starling(&[&["submit"], &waits[..], &["--", "true"]].concat()).ok();
+    let waiting = waiting.stdout.split_whitespace().next().unwrap().to_owned();
+    let explained = instance.starling(&["task", "explain", &waiting, "true"]).ok().stdout;
+    assert!(explained.contains("fpgas"), "{explained}");
+    assert!(ran("other", "300ms").iter().all(|line| line.ends_with("/1")));
+    assert!(ran("at-once", "0s").iter().all(|line| line.ends_with("/1")));
+    instance.starling(&["job", "cancel", held.stdout.split_whitespace().next().unwrap()]).ok();
+    instance.starling(&["job", "wait", &waiting, "--timeout", "60s"]).ok();
+    let wrong = run(&instance, &["--cpus", "1", "--patience", "1s"], "true").expect_code(4);
+    assert!(wrong.stderr.contains("only one"), "{}", wrong.stderr);
+    instance.down();
+}

@@ -250,3 +250,23 @@ fn submit_works_inside_a_task() {
     wait_until("the submitted job has run", || mark.exists());
     instance.down();
 }
+
+#[test]
+fn a_spawned_task_asks_for_resources() {
+    let instance = Instance::up_with_flags(1, &["--slots", "2"]);
+    let fpga = ["up", "--nodes", "2", "--slots", "2", "--resource", "fpgas=[f0,f1]"];
+    instance.starling(&fpga).ok();
+    let out = instance.sandbox().path("out");
+    let parent = format!(
+        "starling spawn --resource fpgas=1 --memory 1MiB --priority 3 -- sh -c \
+         'echo $STARLING_NODE/$STARLING_RESOURCE_fpgas > {}'\nstarling await\n",
+        out.display()
+    );
+    let parent = script(instance.sandbox(), "parent.sh", &parent);
+    run(&instance, &parent, &[]).ok();
+    assert_eq!(text(out), "1/f0");
+    let none = script(instance.sandbox(), "none.sh", "starling spawn --gpus 7 -- true\n");
+    let none = run(&instance, &none, &[]).expect_code(1);
+    assert!(none.stderr.contains("no node offers that"), "{}", none.stderr);
+    instance.down();
+}

@@ -14,39 +14,40 @@ use crate::errors::Failure;
 use crate::settings::Settings;
 use crate::units::Timespan;
 
-const GANG_NODES_MAX: i64 = proto::limits::GANG_NODES_MAX as i64;
-
 /// The needs of the task of a command line.
 #[derive(Args, Clone, Debug)]
 pub struct NeedsArgs {
     /// Cpus of the task, with a policy or without: 4, all, '4 compact!' [default: 1]
-    #[arg(long, value_name = "N", conflicts_with = "file", value_parser = cpus)]
+    #[arg(long, value_name = "N", value_parser = cpus)]
     cpus: Option<String>,
     /// GPUs of the task: 1, 0.5, all
-    #[arg(long, value_name = "AMOUNT", conflicts_with = "file", value_parser = gpus)]
+    #[arg(long, value_name = "AMOUNT", value_parser = gpus)]
     gpus: Option<String>,
     /// Memory of the task, such as 2GiB; a command that uses more is killed
-    #[arg(long, value_name = "SIZE", conflicts_with = "file", value_parser = memory)]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
     memory: Option<String>,
     /// An amount of a pool that nodes offer: licences=1, fpgas=all; may be repeated
-    #[arg(long = "resource", value_name = "NAME=AMOUNT", conflicts_with = "file", value_parser = want)]
+    #[arg(long = "resource", value_name = "NAME=AMOUNT", value_parser = want)]
     resources: Vec<String>,
     /// A label that the node must have; may be repeated
-    #[arg(long = "label", value_name = "NAME", conflicts_with = "file", value_parser = label)]
+    #[arg(long = "label", value_name = "NAME", value_parser = label)]
     labels: Vec<String>,
     /// Another way to run the task: 'cpus=1, gpus=1'; with no other needs, one of them is the first
-    #[arg(long = "variant", value_name = "NEEDS", conflicts_with = "file", value_parser = variant)]
+    #[arg(long = "variant", value_name = "NEEDS", value_parser = variant)]
     variants: Vec<String>,
+    /// How long the task waits for the first variant that the cluster offers [default: 1s]
+    #[arg(long, value_name = "DURATION")]
+    patience: Option<Timespan>,
     /// The task with the highest priority starts first [default: 0]
-    #[arg(long, value_name = "N", conflicts_with = "file", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
-    /// Nodes that the task holds at once; the other needs are of each, and without them it holds
-    /// whole nodes
-    #[arg(long, value_name = "K", conflicts_with_all = ["file", "function"], value_parser = clap::value_parser!(u32).range(1..=GANG_NODES_MAX))]
-    nodes: Option<u32>,
     /// The expected time from start to end
-    #[arg(long, value_name = "DURATION", conflicts_with = "file")]
+    #[arg(long, value_name = "DURATION")]
     time_request: Option<Timespan>,
+}
+
+fn first_given(flags: &[(&'static str, bool)]) -> Option<&'static str> {
+    flags.iter().find(|(_, is_given)| *is_given).map(|(flag, _)| *flag)
 }
 
 fn checked(text: &str, what: Result<(), String>) -> Result<String, String> {
@@ -95,6 +96,21 @@ fn coupling(text: &str) -> Result<String, String> {
 }
 
 impl NeedsArgs {
+    /// The first flag that is given.
+    pub fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--cpus", self.cpus.is_some()),
+            ("--gpus", self.gpus.is_some()),
+            ("--memory", self.memory.is_some()),
+            ("--resource", !self.resources.is_empty()),
+            ("--label", !self.labels.is_empty()),
+            ("--variant", !self.variants.is_empty()),
+            ("--patience", self.patience.is_some()),
+            ("--priority", self.priority.is_some()),
+            ("--time-request", self.time_request.is_some()),
+        ];
+        first_given(&given)
+    }
     pub fn needs(&self) -> Needs {
         Needs {
             cpus: self.cpus.clone().unwrap_or_default(),
@@ -103,11 +119,8 @@ impl NeedsArgs {
             resources: self.resources.clone(),
             labels: self.labels.clone(),
             variants: self.variants.clone(),
+            patience: self.patience.map(|patience| patience.0),
         }
-    }
-    /// 0: one node, shared with other tasks.
-    pub fn nodes(&self) -> u32 {
-        self.nodes.unwrap_or(0)
     }
     pub fn priority(&self) -> i32 {
         self.priority.unwrap_or(0)
@@ -140,6 +153,9 @@ pub struct TaskNeedsArgs {
     /// first
     #[arg(long = "variant", value_name = "NEEDS", value_parser = variant)]
     variants: Vec<String>,
+    /// How long each command waits for the first variant that the cluster offers [default: 1s]
+    #[arg(long, value_name = "DURATION")]
+    patience: Option<Timespan>,
     /// Commands of the highest priority start first [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
@@ -158,10 +174,11 @@ impl TaskNeedsArgs {
             ("--task-resource", !self.task_resources.is_empty()),
             ("--task-label", !self.task_labels.is_empty()),
             ("--variant", !self.variants.is_empty()),
+            ("--patience", self.patience.is_some()),
             ("--priority", self.priority.is_some()),
             ("--time-request", self.time_request.is_some()),
         ];
-        given.iter().find(|(_, is_given)| *is_given).map(|(flag, _)| *flag)
+        first_given(&given)
     }
     pub fn needs(&self) -> Needs {
         Needs {
@@ -171,6 +188,7 @@ impl TaskNeedsArgs {
             resources: self.task_resources.clone(),
             labels: self.task_labels.clone(),
             variants: self.variants.clone(),
+            patience: self.patience.map(|patience| patience.0),
         }
     }
     pub fn priority(&self) -> i32 {

@@ -1,5 +1,7 @@
 //! The needs of a task as texts, and its request.
 
+use std::time::Duration;
+
 use proto::wire;
 use resources::{Amount, Name, Policy, Quantity, Request, RequestError, Variant, Want};
 use resources::{parse_variant, parse_want};
@@ -16,7 +18,14 @@ pub struct Needs {
     pub labels: Vec<String>,
     /// `cpus=2, gpus=1, label=avx512`: further variants, or all of them if nothing else is given.
     pub variants: Vec<String>,
+    /// How long a task waits for its first variant before it takes a later one; `None`: one
+    /// second.
+    pub patience: Option<Duration>,
 }
+
+/// How long a task waits for the first variant that the cluster offers, unless its user says
+/// otherwise.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The needs in the form of a spec.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -85,6 +94,10 @@ impl Needs {
             Request::new(variants)
         };
         let request = variants().map_err(|error: RequestError| error.to_string())?;
+        if self.patience.is_some() && request.variants().len() < 2 {
+            return Err("patience is between variants, and there is only one".to_owned());
+        }
+        let request = request.with_patience(self.patience.unwrap_or(PATIENCE));
         let mut cpus = u32::MAX;
         for variant in request.variants() {
             cpus = cpus.min(cpus_of(variant)?);
@@ -106,6 +119,14 @@ impl Requested {
         let request = Request::decode(&spec.request).ok().filter(|_| !spec.request.is_empty());
         let variants = request.as_ref().map_or(&[][..], |request| request.variants());
         variants.iter().map(ToString::to_string).collect()
+    }
+
+    /// The patience of a spec's request; `None` with one variant.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn patience_of(spec: &wire::Spec) -> Option<Duration> {
+        let request = Request::decode(&spec.request).ok()?;
+        (request.variants().len() > 1).then(|| request.patience())
     }
 }
 

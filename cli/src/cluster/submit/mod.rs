@@ -64,6 +64,10 @@ pub(crate) struct SubmitArgs {
     outputs: Vec<String>,
     #[command(flatten)]
     needs: NeedsArgs,
+    /// Nodes that the task holds at once; the other needs are of each, and without them it holds
+    /// whole nodes
+    #[arg(long, value_name = "K", conflicts_with_all = ["file", "function"], value_parser = clap::value_parser!(u32).range(1..=GANG_NODES_MAX))]
+    nodes: Option<u32>,
     /// Name in lists
     #[arg(long)]
     name: Option<String>,
@@ -150,6 +154,8 @@ struct Submitted {
     #[serde(skip_serializing_if = "Option::is_none")]
     kept: Option<KeptRow>,
 }
+
+const GANG_NODES_MAX: i64 = proto::limits::GANG_NODES_MAX as i64;
 
 /// The marker of lines in a script that give options of this verb.
 const MARKER: &str = "#STARLING";
@@ -318,6 +324,10 @@ fn graph(context: &Context, args: &SubmitArgs, array: Option<&str>) -> Result<Gr
             let text = "--file stands instead of a command";
             return Err(Failure::usage(text).hint("write one of them"));
         }
+        if let Some(flag) = args.needs.given() {
+            let text = format!("{flag} is for a command, and --file stands instead of one");
+            return Err(Failure::usage(text).hint("the needs of each task are in the file"));
+        }
         return workload::load(context, file, &args.load);
     }
     if let [one] = &args.command[..]
@@ -340,7 +350,7 @@ fn graph(context: &Context, args: &SubmitArgs, array: Option<&str>) -> Result<Gr
         outputs: args.outputs.clone(),
         needs: args.needs.needs(),
         priority: args.needs.priority(),
-        nodes: args.needs.nodes(),
+        nodes: args.nodes.unwrap_or(0),
         time_request_ns: args.needs.time_request_ns(),
         name: args.name.clone(),
         cwd: text_of_cwd(args.cwd.as_deref())?,

@@ -37,6 +37,9 @@ impl Life {
     pub(crate) fn admits(self, length: Span, moves: bool) -> bool {
         !(moves && self.leaves) && self.fits(length)
     }
+    pub(crate) fn now(self) -> Time {
+        self.now
+    }
     pub(crate) fn leaves(self) -> bool {
         self.leaves
     }

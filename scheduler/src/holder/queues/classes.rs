@@ -3,15 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use proto::{NodeId, Span, wire};
+use proto::{NodeId, Span, Time, wire};
 use resources::{Fit, Request, Totals, class_of_bytes};
 
 use crate::holder::life::notices::notice_of;
 use crate::holder::life::{Life, time_request};
+use crate::holder::queues::patience::Patience;
 use crate::holder::queues::ready_queue::PLAIN;
 use crate::holder::slots::{Need, Slots};
 use crate::holder::task::Work;
-use crate::routing::partition_owners::Homes;
+use crate::routing::partition_owners::{Homes, takes_work};
 
 /// The number of requests that a node keeps prepared. Beyond it, those without queued tasks are
 /// prepared again when they are needed.
@@ -68,20 +69,55 @@ pub(crate) struct Class {
     pub(crate) fit: Option<Fit>,
     /// For each kind of node of the map: whether the request fits an empty one.
     kinds: Vec<bool>,
+    /// What its tasks may take before their patience is over; `None`: everything, at once.
+    patience: Option<Box<Patience>>,
 }
 
 impl Class {
-    fn new(request: Request, (time, moves): (Span, bool), slots: &Slots, homes: &Homes) -> Self {
+    fn new(
+        (class, request): (u64, Request),
+        (time, moves): (Span, bool),
+        (now, slots, homes): (Time, &Slots, &Homes),
+    ) -> Self {
         // Records of earlier versions were not checked when they were spawned.
         let is_whole = request.has_whole_cpus();
         let fit = slots.resolve(&request).filter(|_| is_whole);
         let kinds = homes.kinds().iter().map(|kind| is_whole && kind.fits(&request)).collect();
-        Self { request, time, moves, fit, kinds }
+        let waits = is_whole && !is_gang_class(class);
+        let patience = Patience::of(now, &request, fit.as_ref(), homes).filter(|_| waits);
+        Self { request, time, moves, fit, kinds, patience: patience.map(Box::new) }
     }
     /// The needs on this node; never, if the rest of its life is too short.
     pub(crate) fn need(&self, life: Life) -> Need<'_> {
-        let fit = self.fit.as_ref().filter(|_| self.is_admitted(life));
-        fit.map_or(Need::Never, Need::Fit)
+        let Some(fit) = self.fit.as_ref().filter(|_| self.is_admitted(life)) else {
+            return Need::Never;
+        };
+        match self.patience.as_ref().filter(|patience| patience.lasts()) {
+            Some(patience) => patience.fit().map_or(Need::NotYet, Need::Fit),
+            None => Need::Fit(fit),
+        }
+    }
+    /// The variants that its tasks may take now.
+    pub(crate) fn open_request(&self) -> &Request {
+        let patience = self.patience.as_ref().filter(|patience| patience.lasts());
+        patience.map_or(&self.request, |patience| patience.request())
+    }
+    /// Whether a node of a kind offers a variant that its tasks may take now.
+    pub(crate) fn fits_kind_now(&self, kind: usize) -> bool {
+        match self.patience.as_ref().filter(|patience| patience.lasts()) {
+            Some(patience) => patience.fits_kind(kind),
+            None => self.fits_kind(kind),
+        }
+    }
+    /// Whether a node of a kind offers the variant that is preferred among the offered ones.
+    pub(crate) fn is_preferred_on(&self, kind: usize) -> bool {
+        match &self.patience {
+            Some(patience) => patience.fits_kind(kind),
+            None => self.fits_kind(kind),
+        }
+    }
+    pub(crate) fn patience(&self) -> Option<&Patience> {
+        self.patience.as_deref()
     }
     /// Whether its tasks may start here as far as the life of this node is concerned.
     pub(crate) fn is_admitted(&self, life: Life) -> bool {
@@ -112,8 +148,7 @@ impl Classes {
     pub(crate) fn note(
         &mut self,
         work: &Work,
-        slots: &Slots,
-        homes: &Homes,
+        at: (Time, &Slots, &Homes),
         keep: impl Fn(u64) -> bool,
     ) {
         let known = self.0.get_or_insert_default();
@@ -130,13 +165,31 @@ impl Classes {
         };
         let Some(request) = request else { return };
         let limits = (work.time_request(), notice_of(&work.spec).is_some());
-        known.insert(class, Class::new(request, limits, slots, homes));
+        known.insert(class, Class::new((class, request), limits, at));
+    }
+    /// The patience of a class, if a part of its variants waits for it.
+    pub(crate) fn patience_mut(&mut self, class: u64) -> Option<&mut Patience> {
+        self.0.as_mut()?.get_mut(&class)?.patience.as_deref_mut()
+    }
+    /// The first end of a class's patience.
+    pub(crate) fn next_opening(&self) -> Option<Time> {
+        self.all().filter_map(|(_, class)| class.patience()?.ends_at()).min()
+    }
+    /// Ends the patience of classes that have waited until now. Returns whether some has.
+    pub(crate) fn open(&mut self, now: Time) -> bool {
+        let known = self.0.iter_mut().flat_map(|known| known.values_mut());
+        let waiting = known.filter_map(|class| class.patience.as_deref_mut());
+        waiting.fold(false, |any, patience| patience.tick(now) || any)
     }
     /// The offers in the map have changed.
-    pub(crate) fn rematch(&mut self, slots: &Slots, homes: &Homes) {
-        for class in self.0.iter_mut().flat_map(|known| known.values_mut()) {
+    pub(crate) fn rematch(&mut self, at: (Time, &Slots, &Homes)) {
+        for (&number, class) in self.0.iter_mut().flat_map(|known| known.iter_mut()) {
             let limits = (class.time, class.moves);
-            *class = Class::new(class.request.clone(), limits, slots, homes);
+            let former = class.patience.take();
+            *class = Class::new((number, class.request.clone()), limits, at);
+            if let (Some(own), Some(former)) = (class.patience.as_mut(), former) {
+                own.goes_on_as(&former);
+            }
         }
     }
 }
@@ -145,6 +198,8 @@ impl Classes {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kinds {
     offers: Vec<Totals>,
+    /// Whether some node of the kind takes work.
+    present: Vec<bool>,
     /// The kind of each node, by its number. A member without an offer offers its slots as cpus.
     of_node: Vec<u16>,
 }
@@ -159,6 +214,10 @@ impl Kinds {
             if usize::from(kind) == kinds.offers.len() {
                 let offer = Totals::decode(&member.offer).ok().filter(|_| !member.offer.is_empty());
                 kinds.offers.push(offer.unwrap_or_else(|| Totals::cpus(member.slots)));
+                kinds.present.push(false);
+            }
+            if let Some(present) = kinds.present.get_mut(usize::from(kind)) {
+                *present |= takes_work(member) && !member.paused;
             }
             kinds.of_node.push(kind);
         }
@@ -166,6 +225,10 @@ impl Kinds {
     }
     pub(crate) fn all(&self) -> &[Totals] {
         &self.offers
+    }
+    /// Whether some node of a kind takes work.
+    pub(crate) fn is_present(&self, kind: usize) -> bool {
+        self.present.get(kind).copied().unwrap_or(false)
     }
     pub(crate) fn of_node(&self, node: NodeId) -> usize {
         self.of_node.get(node.0 as usize).map_or(usize::MAX, |&kind| kind.into())

@@ -206,7 +206,10 @@ impl Holder {
             return true;
         }
         let staged = self.staging.values().filter(|it| it.class == class).count();
-        let fit = |it: &Class| self.slots.fits_times(&it.request, it.need(self.life), staged);
+        let fit = |it: &Class| self.slots.fits_times(it.open_request(), it.need(self.life), staged);
+        if matches!(self.need_of_class(class), Need::NotYet) {
+            return false; // A thief that offers its preferred variant may have it meanwhile.
+        }
         staged == 0 || (fits && self.classes.get(class).is_some_and(fit))
     }
 
@@ -416,6 +419,14 @@ impl Scheduler {
         Ready { task, attempt, rank, priority, class: queue_class_of(&work.spec) }
     }
 
+    /// As [`Self::ready`], for a task that was not here before: the first one of its class here
+    /// begins to wait for its preferred variant.
+    pub(crate) fn arriving(&mut self, task: TaskId, attempt: Attempt, work: &Work) -> Ready {
+        let ready = self.ready(task, attempt, work);
+        self.holder.note_arrival(ready.class);
+        ready
+    }
+
     /// As [`Self::ready`], for a task that did not fit: several cpus have a queue of their own,
     /// which it leaves when it fits here or a thief that it fits.
     pub(crate) fn ready_apart(&mut self, task: TaskId, attempt: Attempt, work: &Work) -> Ready {
@@ -447,7 +458,8 @@ impl Scheduler {
             (&self.holder.local, &self.holder.shared, &self.holder.staging);
         let is_staged = |class| staging.values().any(|it| it.class == class);
         let keep = |class| local.has_class(class) || shared.has_class(class) || is_staged(class);
-        self.holder.classes.note(work, &self.holder.slots, self.routing.homes(), keep);
+        let at = (self.holder.life.now(), &self.holder.slots, self.routing.homes());
+        self.holder.classes.note(work, at, keep);
     }
 
     /// Whether the offer of a member is enough for the task, and its life long enough. A drained
@@ -538,9 +550,15 @@ impl Scheduler {
         }
         let number = class_of(&work.spec);
         let class = self.holder.classes.get(number)?;
-        let fitting = |node: &NodeId| self.offers_enough(*node, work);
-        let all = self.routing.homes().living().count();
-        let fit = self.routing.homes().living().filter(fitting).count();
+        if let Some(waits) = self.explain_patience(class) {
+            return Some(waits);
+        }
+        let homes = self.routing.homes();
+        let fitting = |node: &NodeId| {
+            self.offers_enough(*node, work) && class.fits_kind_now(homes.kind_of(*node))
+        };
+        let all = homes.living().count();
+        let fit = homes.living().filter(fitting).count();
         let short = self.holder.slots.names(self.holder.slots.short(class.need(self.holder.life)));
         if short.is_empty() {
             let kept = self.holder.kept_from(number);
@@ -553,7 +571,7 @@ impl Scheduler {
             return Some(format!("it waits for {kept}: reserved for a task that waits longer"));
         }
         let short: Vec<String> = short.iter().map(ToString::to_string).collect();
-        let refusal = self.holder.slots.refusal(&class.request);
+        let refusal = self.holder.slots.refusal(class.open_request());
         let here = refusal.map_or(String::new(), |refusal| format!("; here {refusal}"));
         let short = short.join(", ");
         Some(format!("it waits for {short}: {fit} of {all} nodes offer enough{here}"))

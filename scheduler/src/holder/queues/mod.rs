@@ -4,6 +4,7 @@
 pub(crate) mod classes;
 mod demand;
 pub(crate) mod matching;
+pub(crate) mod patience;
 mod preferred;
 pub(crate) mod ready_queue;
 

@@ -74,8 +74,8 @@ impl Holder {
                     variant.is_some_and(|variant| of(&known.request, variant))
                 }
                 Need::Cpus(_) => of(&Request::one_cpu(), 0),
-                // Staging reports it to its home.
-                Need::Nothing | Need::Never => false,
+                // Staging reports a task that never fits to its home.
+                Need::Nothing | Need::NotYet | Need::Never => false,
             },
         }
     }

@@ -20,6 +20,8 @@ pub(crate) enum Need<'a> {
     Nothing,
     Cpus(u32),
     Fit(&'a Fit),
+    /// The task waits for a variant that this node does not offer.
+    NotYet,
     /// The request never fits this node.
     Never,
 }
@@ -126,7 +128,7 @@ impl Slots {
     fn is_free(&self, need: Need<'_>, kept: PoolSet) -> bool {
         match (need, &self.pools) {
             (Need::Nothing, _) => true,
-            (Need::Never, _) => false,
+            (Need::NotYet | Need::Never, _) => false,
             (Need::Cpus(cpus), _) => {
                 cpus as usize <= self.free.len() && !self.cpus_set().meets(kept)
             }
@@ -151,13 +153,13 @@ impl Slots {
             (Need::Fit(fit), None) => {
                 (fit.cpus(self.total) as usize).saturating_mul(times) <= self.free.len()
             }
-            (Need::Nothing | Need::Cpus(_) | Need::Never, _) => false,
+            (Need::Nothing | Need::Cpus(_) | Need::NotYet | Need::Never, _) => false,
         }
     }
     /// The pools that are short of the needs now.
     pub(crate) fn short(&self, need: Need<'_>) -> PoolSet {
         match (need, &self.pools) {
-            (Need::Nothing | Need::Never, _) => PoolSet::EMPTY,
+            (Need::Nothing | Need::NotYet | Need::Never, _) => PoolSet::EMPTY,
             (Need::Fit(fit), Some(own)) => own.pools.short(fit),
             (Need::Cpus(_) | Need::Fit(_), _) if self.fits(need, PoolSet::EMPTY) => PoolSet::EMPTY,
             (Need::Cpus(_) | Need::Fit(_), _) => self.cpus_set(),
@@ -271,7 +273,7 @@ impl NodePools {
                 self.pools.clone().claim_outside(fit, kept)
             }
             Need::Fit(fit) => self.pools.claim_outside(fit, kept),
-            Need::Nothing | Need::Never => None,
+            Need::Nothing | Need::NotYet | Need::Never => None,
         }
     }
     fn cpus_of(&self, claim: &Claim) -> u32 {

@@ -3,5 +3,6 @@
 pub(crate) mod after_jobs;
 pub(crate) mod claims;
 pub(crate) mod gang;
+pub(crate) mod patience;
 pub(crate) mod starve;
 pub(crate) mod throttle;

@@ -1,6 +1,7 @@
 //! Nodes with resources, and tasks that ask for them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::Mutant;
 use proto::work::Launch;
@@ -38,6 +39,10 @@ const REQUESTS: [&str; 8] = [
     "label=fast",
     "gpus=2, label=fast | licences=3",
 ];
+
+/// The patience of tasks with several variants.
+const PATIENCES: [Duration; 3] =
+    [Duration::ZERO, Duration::from_millis(100), Duration::from_secs(1)];
 
 /// The resources that the nodes of a world have besides their slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -125,13 +130,14 @@ pub(crate) fn draw<'d>(world: &mut WorldOptions, drafts: impl Iterator<Item = &'
     }
     world.offers = if world.faultless { NodeOffers::Mixed } else { NodeOffers::Equal };
     let (asking, ranked) = (dice.pick(&[100, 400, 900]), dice.pick(&[0, 0, 300]));
+    let patience = dice.pick(&PATIENCES);
     for task in drafts.flat_map(|draft| &mut draft.tasks) {
         if dice.chance(ranked) {
             task.priority = dice.below(5) as i32 - 2;
         }
         if dice.chance(asking) && task.cpus == 1 && !task.upload {
             let request: Request = dice.pick(&REQUESTS).parse().expect("it is a request");
-            task.request = request.encode();
+            task.request = request.with_patience(patience).encode();
         }
     }
 }
@@ -162,8 +168,28 @@ impl World {
     pub(crate) fn class_of(&self, task: TaskId) -> Option<usize> {
         let job = self.jobs.get(&task.job)?;
         let request = &job.tasks.get(&task.local)?.request;
-        let is_it = |text: &str| request_of(text).is_some_and(|it| it.encode() == *request);
-        if request.is_empty() { None } else { REQUESTS.iter().position(|text| is_it(text)) }
+        if request.is_empty() {
+            return None;
+        }
+        let request = Request::decode(request).ok()?.with_patience(Duration::ZERO);
+        REQUESTS.iter().position(|text| request_of(text).is_some_and(|it| it == request))
+    }
+
+    /// Whether the first node, which offers all requests, takes work all the time.
+    fn is_always_offered(&self) -> bool {
+        let options = &self.options;
+        options.faultless && options.offers == NodeOffers::Mixed
+    }
+
+    /// *Patience* of a launch.
+    pub(crate) fn check_patience(&mut self, launch: &Launch) -> Verdict {
+        let bytes = &launch.spec.request;
+        let Some(granted) = launch.granted.as_deref().filter(|_| self.is_always_offered()) else {
+            return Ok(());
+        };
+        let Ok(request) = Request::decode(bytes) else { return Ok(()) };
+        let variant = usize::from(granted.variant);
+        self.patience.on_launch(self.now, launch.task, (bytes, &request), variant)
     }
 
     /// Reports the request of a queued task to the *starve* checker.
@@ -173,6 +199,9 @@ impl World {
             self.starve.asks(task, class);
         }
         let truth = self.jobs.get(&task.job).and_then(|job| job.tasks.get(&task.local));
+        if let Some(truth) = truth.filter(|it| !it.request.is_empty()) {
+            self.patience.on_queued(self.now, task, &truth.request);
+        }
         if let Some(length) = truth.map(|it| it.time_request).filter(|it| *it > Span::ZERO) {
             self.starve.asks_for_time(task, length);
         }

@@ -40,6 +40,7 @@ const FORMS: &[(&str, &str)] = &[
     ("resources", "write resources = { licences = 1 }"),
     ("labels", "write labels = [\"avx512\"]"),
     ("variants", "write variants = [\"cpus=1, gpus=1\", \"cpus=8\"]"),
+    ("patience", "write patience = \"1s\""),
     ("priority", "write priority = 5"),
     ("nodes", "write nodes = 2"),
     ("time_request", "write time_request = \"60s\""),

@@ -145,6 +145,7 @@ pub(super) struct RawTask {
     pub(super) labels: Vec<String>,
     #[serde(default)]
     pub(super) variants: Vec<String>,
+    pub(super) patience: Option<Spanned<String>>,
     pub(super) priority: Option<Spanned<i64>>,
     pub(super) nodes: Option<Spanned<i64>>,
     pub(super) time_request: Option<Spanned<String>>,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::mem::take;
+use std::time::Duration;
 
 use proto::entry;
 use proto::limits::{self, COPIES_MAX};
@@ -144,7 +145,10 @@ impl TaskTable {
         let amounts = (raw.gpus.take(), take(&mut raw.resources));
         let (labels, variants) = (take(&mut raw.labels), take(&mut raw.variants));
         let nodes = count(raw.nodes.take().map(located), "nodes", 1, limits::GANG_NODES_MAX)?;
-        let needs = needs_of((cpus, memory), amounts.0, amounts.1, labels, variants)
+        let given = raw.patience.is_some();
+        let patience = parse(raw.patience.take(), parse_duration_ns)?;
+        let patience = given.then(|| Duration::from_nanos(patience));
+        let needs = needs_of((cpus, memory), amounts.0, amounts.1, (labels, variants, patience))
             .of_gang(if has_cpus { 0 } else { nodes });
         let requested = needs.request().map_err(|reason| {
             wrong(at, reason).with_hint("docs/resources.md describes requests")
@@ -387,8 +391,7 @@ fn needs_of(
     (cpus, memory): (String, String),
     gpus: Option<AmountText>,
     resources: Pairs<AmountText>,
-    labels: Vec<String>,
-    variants: Vec<String>,
+    (labels, variants, patience): (Vec<String>, Vec<String>, Option<Duration>),
 ) -> Needs {
     let resources = resources.0.into_iter();
     Needs {
@@ -398,6 +401,7 @@ fn needs_of(
         resources: resources.map(|(name, it)| format!("{name}={}", it.value.0)).collect(),
         labels,
         variants,
+        patience,
     }
 }
 

@@ -7,7 +7,7 @@ use proto::wire;
 use super::function::{RESULT, SLOT, result_of};
 use crate::graph::crash_limit::CrashLimit;
 use crate::graph::job_options::JobOptions;
-use crate::graph::needs::Requested;
+use crate::graph::needs::{PATIENCE, Requested};
 use crate::graph::notice::Notice;
 use crate::graph::quantity::format_duration_ns;
 use crate::graph::{Graph, TaskView, expand};
@@ -273,6 +273,10 @@ fn needs(text: &mut String, spec: &wire::Spec) {
     if !variants.is_empty() {
         let variants: Vec<String> = variants.iter().map(|variant| quote(variant)).collect();
         line(text, "variants", &format!("[{}]", variants.join(", ")));
+        if let Some(patience) = Requested::patience_of(spec).filter(|it| *it != PATIENCE) {
+            let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+            line(text, "patience", &quote(&format_duration_ns(patience_ns)));
+        }
     } else {
         // A gang without needs would hold whole nodes.
         if spec.cpus > 1 || spec.nodes > 1 {

@@ -1,0 +1,161 @@
+//! Patience: a task with several variants waits for the preferred one before it takes another.
+//!
+//! The preferred variants are those up to the first one that some present node offers, in the order
+//! of [`Request::preferred`]. The tasks of a class take the others once tasks of the class have
+//! waited in the queues of this node for its patience, without a break.
+
+use std::time::Duration;
+
+use proto::{Span, Time};
+use resources::{Fit, PoolSet, Request};
+
+use crate::holder::Holder;
+use crate::holder::queues::classes::Class;
+use crate::holder::queues::ready_queue::PLAIN;
+use crate::holder::slots::Need;
+use crate::routing::partition_owners::Homes;
+use crate::{Mutant, Scheduler};
+
+/// The state of a class on a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Until(Time),
+    /// All variants are open while tasks of the class are here.
+    Over,
+}
+
+/// The variants that tasks of a class take at first, and how long they take no other.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    length: Span,
+    /// The preferred variants.
+    request: Request,
+    /// The same for this node; `None`: it offers none of them.
+    fit: Option<Fit>,
+    /// For each kind of node of the map: whether it offers one of them.
+    kinds: Vec<bool>,
+    state: State,
+}
+
+impl Patience {
+    /// `None`: all variants are open at once. `fit`: of the whole request on this node.
+    pub(crate) fn of(
+        now: Time,
+        request: &Request,
+        fit: Option<&Fit>,
+        homes: &Homes,
+    ) -> Option<Self> {
+        let length = Span(u64::try_from(request.patience().as_nanos()).unwrap_or(u64::MAX));
+        if length == Span::ZERO {
+            return None;
+        }
+        let order = request.preferred();
+        let is_offered = |variants: &[usize]| {
+            let request = request.among(variants);
+            request.is_some_and(|it| {
+                let kinds = homes.kinds().iter().enumerate();
+                let mut present = kinds.filter(|(kind, _)| homes.is_kind_present(*kind));
+                present.any(|(_, kind)| kind.fits(&it))
+            })
+        };
+        let first = (1..order.len()).find(|&count| is_offered(&order[..count]))?;
+        let preferred = request.among(&order[..first])?;
+        Some(Self {
+            length,
+            fit: fit.and_then(|fit| fit.among(&order[..first])),
+            kinds: homes.kinds().iter().map(|kind| kind.fits(&preferred)).collect(),
+            request: preferred,
+            state: State::Until(now + length),
+        })
+    }
+
+    /// Whether tasks take the preferred variants alone.
+    pub(crate) fn lasts(&self) -> bool {
+        self.state != State::Over
+    }
+    pub(crate) fn fit(&self) -> Option<&Fit> {
+        self.fit.as_ref()
+    }
+    pub(crate) fn request(&self) -> &Request {
+        &self.request
+    }
+    pub(crate) fn fits_kind(&self, kind: usize) -> bool {
+        self.kinds.get(kind).copied().unwrap_or(false)
+    }
+    pub(crate) fn ends_at(&self) -> Option<Time> {
+        match self.state {
+            State::Until(end) => Some(end),
+            State::Over => None,
+        }
+    }
+
+    /// A task of the class arrives, the only one here.
+    pub(crate) fn begin(&mut self, now: Time) {
+        self.state = State::Until(now + self.length);
+    }
+    /// All variants are open while tasks of the class are here.
+    pub(crate) fn end(&mut self) {
+        self.state = State::Over;
+    }
+    /// Returns whether it ends now.
+    pub(crate) fn tick(&mut self, now: Time) -> bool {
+        let ends = self.ends_at().is_some_and(|end| end <= now);
+        if ends {
+            self.end();
+        }
+        ends
+    }
+    /// The offers of the nodes have changed, not the wait.
+    pub(crate) fn goes_on_as(&mut self, former: &Self) {
+        self.state = former.state;
+    }
+}
+
+impl Holder {
+    /// A task of a class arrives.
+    pub(crate) fn note_arrival(&mut self, class: u64) {
+        if class == PLAIN {
+            return;
+        }
+        let is_staged = || self.staging.values().any(|staged| staged.class == class);
+        let others = self.local.has_class(class) || self.shared.has_class(class) || is_staged();
+        let now = self.life.now();
+        let Some(patience) = self.classes.patience_mut(class) else { return };
+        if self.mutant == Some(Mutant::PatienceIgnored) {
+            patience.end();
+        } else if !others {
+            patience.begin(now);
+        }
+    }
+
+    /// A victim has given a task of a class away. The task starts here by its preferred variant, or
+    /// it has waited for that at the victim.
+    pub(crate) fn starts_soon(&mut self, class: u64) {
+        if class == PLAIN {
+            return;
+        }
+        let Some(patience) = self.classes.patience_mut(class) else { return };
+        let starts = patience.fit().is_some_and(|fit| {
+            let need = Need::Fit(fit);
+            self.slots.fits(need, PoolSet::EMPTY)
+        });
+        if !starts {
+            patience.end();
+        }
+    }
+}
+
+impl Scheduler {
+    /// The reason why tasks of a class wait here for nodes that offer their preferred variant.
+    pub(crate) fn explain_patience(&self, class: &Class) -> Option<String> {
+        let patience = class.patience().filter(|it| it.lasts() && it.fit().is_none())?;
+        let homes = self.routing.homes();
+        let mut staying = homes.staying();
+        let node = staying.find(|&node| patience.fits_kind(homes.kind_of(node)));
+        let node = node.map_or_else(String::new, |node| format!(", as node {node} offers it"));
+        let preferred = patience.request();
+        let left = patience.ends_at()?.since(self.holder.life().now());
+        let left = Duration::from_millis(left.0 / Span::from_millis(1).0);
+        Some(format!("it waits for {preferred}{node}; another variant is open in {left:?}"))
+    }
+}
