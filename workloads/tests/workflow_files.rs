@@ -395,3 +395,40 @@ fn only_a_command_is_pinned_to_its_cpus() {
     let graph = Graph::command(vec!["true".to_owned()], &options).expect("it is right");
     assert_eq!(command(&graph.specs()[0]).pin(), wire::CpuPin::Taskset);
 }
+
+#[test]
+fn variants_have_commands_of_their_own_and_a_patience() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let head = "[[task]]\nname = \"a\"\narray = \"08-10\"\ncommand = [\"./gpu\", \"{i}\"]\n";
+    let text = format!(
+        "{head}gpus = 1\nrank = 7\npatience = \"5s\"\n\
+         variants = [\"cpus=3\", {{ needs = \"cpus=8\", command = [\"./cpu\", \"{{i}}\"] }}]\n"
+    );
+    let graph = read(directory.path(), &text);
+    let again = read(directory.path(), &write(&graph, OutputFormat::Toml));
+    for (graph, word) in [(&graph, "{i:02}"), (&again, "08")] {
+        let spec = graph.task(0).spec;
+        let own = &command(spec).variants;
+        assert_eq!(own.len(), 1);
+        assert_eq!((own[0].variant, &own[0].argv[..]), (2, &["./cpu".into(), word.into()][..]));
+        assert_eq!(workloads::Requested::variants_of(spec).len(), 3);
+        let patience = workloads::Requested::patience_of(spec).expect("it has variants");
+        assert_eq!((patience.as_secs(), spec.rank), (5, 7));
+    }
+    let refused = |lines: &str| {
+        let file = directory.path().join("wrong.toml");
+        std::fs::write(&file, lines).expect("it is written");
+        let error = load(&file, None, &LoadOptions::default());
+        error.expect_err("it is wrong").to_string()
+    };
+    let own = "variants = [\"cpus=1\", { needs = \"cpus=2\", command = [\"{in:x}\"] }]\n";
+    let error = refused(&format!("{head}{own}"));
+    assert!(error.contains("names no input"), "{error}");
+    let own = own.replace("{in:x}", "");
+    assert!(refused(&format!("{head}{own}")).contains("variant is empty"));
+    let sleeps = "[[task]]\nname = \"a\"\nduration = \"1s\"\n";
+    let own = own.replace("[\"\"]", "[\"x\"]");
+    assert!(refused(&format!("{sleeps}{own}")).contains("has a command, and the task has none"));
+    assert!(refused(&format!("{head}patience = \"1s\"\n")).contains("only one"));
+    assert!(refused(&format!("{head}variants = [{{ command = [\"x\"] }}]\n")).contains("needs"));
+}

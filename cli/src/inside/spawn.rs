@@ -131,6 +131,7 @@ fn graph(args: &SpawnArgs) -> Result<Graph, Failure> {
         outputs: args.outputs.clone(),
         needs: args.needs.needs(),
         priority: args.needs.priority(),
+        rank: args.needs.rank(),
         time_request_ns: args.needs.time_request_ns(),
         name: args.name.clone(),
         cwd: text_of_cwd(args.cwd.as_deref())?,

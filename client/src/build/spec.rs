@@ -219,6 +219,28 @@ impl TaskSpec {
         self.with_command(|command| command.set_pin(pin.to_wire()))
     }
 
+    /// Of tasks of one priority, the one with the highest rank starts first on each node. Default:
+    /// 0, the nodes rank the task; these go last.
+    #[must_use]
+    pub fn rank(self, rank: u32) -> Self {
+        self.with(|spec| spec.rank = rank)
+    }
+
+    /// Attempts that run by this variant of the needs, counted from 0, run this command instead of
+    /// the task's. Nothing changes for tasks that are no commands.
+    #[must_use]
+    pub fn variant_command<T: Into<String>>(
+        self,
+        variant: u32,
+        argv: impl IntoIterator<Item = T>,
+    ) -> Self {
+        let argv = argv.into_iter().map(Into::into).collect();
+        self.with_command(|command| {
+            command.variants.retain(|own| own.variant != variant);
+            command.variants.push(wire::VariantCommand { variant, argv });
+        })
+    }
+
     /// The task with the highest priority starts first on each node. Default: 0.
     #[must_use]
     pub fn priority(self, priority: i32) -> Self {

@@ -13,7 +13,7 @@ use crate::holder::Holder;
 use crate::holder::queues::ready_queue::{PLAIN, Ready};
 use crate::holder::slots::Seat;
 use crate::holder::staging::Staged;
-use crate::holder::task::{Work, is_command, is_upload, unpack};
+use crate::holder::task::{Work, is_command, is_upload, of_variant, unpack};
 use crate::objects::data::{Reads, is_real};
 use crate::objects::drain::AttemptKey;
 use crate::objects::output_copies::UnreportedEnd;
@@ -294,6 +294,9 @@ impl Scheduler {
         };
         let (slot, is_instant) = (slot.unwrap_or(0), slot.is_none());
         let mut launch = Box::new(work.launch(task, attempt, slot));
+        if let Some(granted) = &granted {
+            launch.spec = of_variant(&launch.spec, granted.variant);
+        }
         launch.granted = granted;
         if work.is_gang() {
             launch.gang = self.gang_of(task, &work, launch.granted.as_deref());

@@ -129,6 +129,20 @@ impl Work {
     }
 }
 
+/// The spec of an attempt that runs by this variant of its request: with the command of the
+/// variant, if it has its own.
+#[must_use]
+pub(crate) fn of_variant(spec: &Arc<wire::Spec>, variant: u8) -> Arc<wire::Spec> {
+    let Some(wire::spec::Body::Command(command)) = &spec.body else { return Arc::clone(spec) };
+    let own = command.variants.iter().find(|own| own.variant == u32::from(variant));
+    let Some(own) = own else { return Arc::clone(spec) };
+    let mut spec = wire::Spec::clone(spec);
+    if let Some(wire::spec::Body::Command(command)) = &mut spec.body {
+        command.argv.clone_from(&own.argv);
+    }
+    Arc::new(spec)
+}
+
 /// Whether the task stands for a file that a client has uploaded to this node.
 pub(crate) fn is_upload(spec: &wire::Spec) -> bool {
     matches!(spec.body, Some(wire::spec::Body::Upload(_)))

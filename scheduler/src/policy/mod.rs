@@ -18,7 +18,7 @@ pub use duration_models::Lengths;
 pub(crate) use earliest_finish::Loads;
 pub use earliest_finish::{Candidate, earliest};
 pub(crate) use estimates::Estimates;
-pub(crate) use priority::{RANK_FIRST, SPAWNED_RANKS, rank};
+pub(crate) use priority::{RANK_FIRST, SPAWNED_RANKS, of_user, rank};
 pub use proto::Policy;
 pub(crate) use queue_monitor::Monitor;
 pub use queue_monitor::{Adaptive, excess};

@@ -9,6 +9,8 @@ use crate::holder::task::Work;
 pub(crate) const RANK_FIRST: u64 = 1 << 63;
 /// Set for tasks on a critical path, which go before all others.
 const RANK_CRITICAL: u64 = 1 << 62;
+/// Both are set for tasks with a rank of their user, which go before these.
+const RANK_OF_USER: u64 = RANK_CRITICAL | RANK_SPAWNED;
 /// Set for spawned tasks: below the critical paths, above input bytes.
 const RANK_SPAWNED: u64 = 1 << 61;
 /// The place of a spawned task's depth in its rank.
@@ -26,7 +28,9 @@ pub(crate) fn rank(order: Order, work: &Work, slots: u64) -> u64 {
     let rank = match order {
         Order::Bytes => work.input_bytes().min(RANK_SPAWNED - 1),
         Order::Urgency => work.urgency.min(RANK_SPAWNED - 1),
-        Order::Critical if is_critical(work, slots) => RANK_CRITICAL | work.urgency,
+        Order::Critical if is_critical(work, slots) => {
+            RANK_CRITICAL | work.urgency.min(RANK_SPAWNED - 1)
+        }
         Order::Critical => work.input_bytes().min(RANK_SPAWNED - 1),
     };
     if work.again && work.deaths > 0 {
@@ -34,12 +38,20 @@ pub(crate) fn rank(order: Order, work: &Work, slots: u64) -> u64 {
         return RANK_FIRST | u64::from(u8::MAX - work.deaths);
     }
     let first = if work.again { RANK_FIRST } else { 0 };
+    if work.spec.rank > 0 {
+        return first | of_user(work.spec.rank.into());
+    }
     if work.depth > 0 {
         // Deep tasks first: the queue stays as short as the tree is deep.
         let depth = u64::from(work.depth.min(SPAWN_DEPTH_MAX)) << SPAWN_DEPTH_SHIFT;
         return first | RANK_SPAWNED | depth | rank.min((1 << SPAWN_DEPTH_SHIFT) - 1);
     }
     first | rank.min(RANK_FIRST - 1)
+}
+
+/// The rank in the queues of a task to which its user gives this rank.
+pub(crate) fn of_user(rank: u64) -> u64 {
+    RANK_OF_USER | rank.min(u32::MAX.into())
 }
 
 /// Whether the path from a task to an end of its graph may decide when the job ends. A path that is
@@ -93,6 +105,22 @@ mod tests {
         );
         let unknown = Work { settings: wire::JobSettings::default().into(), ..task(50, 1) };
         assert_eq!(rank(&unknown), 1, "nothing is known of its job");
+    }
+
+    #[test]
+    fn the_users_rank_comes_before_paths_depths_and_bytes() {
+        let ranked = |rank: u32| {
+            let spec = wire::Spec { rank, ..wire::Spec::default() };
+            Work { spec: spec.into(), ..task(0, 0) }
+        };
+        let rank = |work: &Work| rank(Order::Critical, work, 10);
+        let deep = Work { depth: u32::MAX, ..task(0, 0) };
+        let others = [task(1_000_000, 0), deep, task(0, u64::MAX)];
+        assert!(others.iter().all(|other| rank(other) < rank(&ranked(1))));
+        assert!(rank(&ranked(1)) < rank(&ranked(2)));
+        assert!(rank(&ranked(u32::MAX)) < rank(&Work { again: true, ..task(0, 0) }));
+        assert!(SPAWNED_RANKS.contains(&rank(&Work { depth: 1, ..task(0, 0) })));
+        assert!(!SPAWNED_RANKS.contains(&rank(&ranked(1))));
     }
 
     #[test]

@@ -418,7 +418,7 @@ impl Scheduler {
             let mine = self.routing.homes().is_home_of(task);
             let input_bytes = work.input_bytes();
             let ready = self.arriving(task, attempt, &work);
-            self.holder.starts_soon(ready.class);
+            self.holder.note_stolen_here(ready.class);
             if !self.take_in(task, attempt, work, out) {
                 continue;
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proto::wire::message::Body;
 use proto::wire::{MemberPhase, TurnResult, TurnVerdict, task_ref};
-use proto::work::{Turn, TurnAnswer};
+use proto::work::{Outcome, Turn, TurnAnswer};
 use proto::{Attempt, JobId, LocalId, NodeId, PartitionId, TaskId, Time, wire};
 
 use crate::output::Out;
@@ -209,6 +209,29 @@ fn children_start_when_their_turn_is_synced_and_the_parent_when_they_have_ended(
     assert_eq!(ends, [(1, wire::Verdict::Done), (2, wire::Verdict::Done)]);
     home.finish(task());
     assert_eq!(home.open(), 0);
+}
+
+/// The parent waits for a child that runs again because its outputs were lost. That run fails, so
+/// the earlier end counts again.
+#[test]
+fn an_earlier_end_that_counts_again_wakes_the_parent() {
+    let mut home = Home::new();
+    home.launched();
+    home.turn(wait(1, &[0]));
+    home.sync();
+    home.finish(child(1));
+    assert_eq!(home.launched(), [child(1), task()]);
+    let scheduler = &mut home.scheduler;
+    scheduler.home.ledger.make_again(child(1), scheduler.routing.homes(), &mut home.out);
+    home.turn(wait(0, &[0]));
+    home.sync();
+    assert_eq!(home.launched(), [child(1)], "the parent waits for it once more");
+    let attempt = home.scheduler.home.ledger.cell(child(1)).expect("it is homed here").attempt();
+    let failed = Outcome { exit_code: 1, error: "no".to_owned(), ..Outcome::default() };
+    home.scheduler.on_finished(Time(1), child(1), attempt, Box::new(failed), &mut home.out);
+    home.step();
+    home.sync();
+    assert_eq!(home.launched(), [task()]);
 }
 
 #[test]

@@ -96,7 +96,7 @@ pub(crate) fn on_end(job: &ExpectedJob) -> Verdict {
             && has_been_done(task)
             && has_ancestor(job, task, |_, ancestor| ancestor.differs);
         let stays = has_been_done(task);
-        let may_lack = || has_ancestor(job, task, |at, it| may_refuse(job, at, it));
+        let may_lack = || may_lack_inputs(job, task);
         let right = match (all_done, task.kind.as_str()) {
             (false, _) if stays_done => matches!(end, End::Done | End::Skipped),
             (false, _) => end == End::Skipped || end == End::Failed && may_lack(),
@@ -127,6 +127,11 @@ pub(crate) fn on_end(job: &ExpectedJob) -> Verdict {
         }
     }
     Ok(())
+}
+
+/// Whether the task may fail without a start, because an input was lost and cannot be made again.
+pub(crate) fn may_lack_inputs(job: &ExpectedJob, task: &ExpectedTask) -> bool {
+    has_ancestor(job, task, |at, it| may_refuse(job, at, it))
 }
 
 /// Whether the task may have run again without a result. Then the tasks that wait for its lost

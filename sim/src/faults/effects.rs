@@ -242,7 +242,7 @@ impl World {
             self.judge(verdict);
             let by = (task, attempt);
             self.judge(self.check_moves(by, end, by_crashes.contains(&by)));
-            if self.is_spawning(task) && !by_crashes.contains(&by) {
+            if self.only_succeeds(task) && !by_crashes.contains(&by) {
                 self.judge(yields::on_committed(task, end));
             }
             let known = self.jobs.get(&task.job).is_some_and(|job| job.heard.contains(&index));

@@ -191,3 +191,46 @@ fn a_task_waits_for_its_preferred_variant() {
     assert!(wrong.stderr.contains("only one"), "{}", wrong.stderr);
     instance.down();
 }
+
+#[test]
+fn a_variant_runs_its_own_command() {
+    let instance = up(&[]);
+    let sandbox = instance.sandbox();
+    let say = |word: &str, name: &str| {
+        format!(
+            "[\"sh\", \"-c\", \"echo {word} $STARLING_VARIANT > {}\"]",
+            sandbox.path(name).display()
+        )
+    };
+    let task = |name: &str, needs: &str| {
+        format!(
+            "[[task]]\nname = \"{name}\"\ncommand = {}\n{needs}\npatience = \"0s\"\n\
+             variants = [{{ needs = \"cpus=1\", command = {} }}]\n",
+            say("first", name),
+            say("second", name)
+        )
+    };
+    let both = format!("{}{}", task("gpu", "gpus = 1"), task("cpu", "gpus = 9"));
+    let file = sandbox.write("w.toml", &both).display().to_string();
+    instance.starling(&["submit", "--wait", "--timeout", "60s", "--file", &file]).ok();
+    assert_eq!((text(sandbox, "gpu"), text(sandbox, "cpu")), ("first 0".into(), "second 1".into()));
+    instance.down();
+}
+
+#[test]
+fn the_highest_rank_of_a_priority_starts_first() {
+    let instance = Instance::up_with_flags(1, &["--slots", "1"]);
+    let order = instance.sandbox().path("order");
+    instance.starling(&["node", "pause", "0"]).ok();
+    for flags in [&[][..], &["--rank", "2"], &["--rank", "9"], &["--priority", "1"]] {
+        let word = format!("echo '{}' >> {}", flags.join(" "), order.display());
+        let submit = [&["submit"], flags, &["--", "sh", "-c", &word]].concat();
+        instance.starling(&submit).ok();
+    }
+    instance.starling(&["node", "resume", "0"]).ok();
+    instance.starling(&["job", "wait", "all", "--timeout", "60s"]).ok();
+    let ran = fs::read_to_string(&order).unwrap();
+    let ran: Vec<&str> = ran.lines().map(str::trim).collect();
+    assert_eq!(ran, ["--priority 1", "--rank 9", "--rank 2", ""]);
+    instance.down();
+}

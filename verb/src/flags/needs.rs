@@ -41,6 +41,10 @@ pub struct NeedsArgs {
     /// The task with the highest priority starts first [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
+    /// Of tasks of one priority, the one with the highest rank starts first; tasks without a rank
+    /// follow
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rank: Option<u32>,
     /// The expected time from start to end
     #[arg(long, value_name = "DURATION")]
     time_request: Option<Timespan>,
@@ -107,6 +111,7 @@ impl NeedsArgs {
             ("--variant", !self.variants.is_empty()),
             ("--patience", self.patience.is_some()),
             ("--priority", self.priority.is_some()),
+            ("--rank", self.rank.is_some()),
             ("--time-request", self.time_request.is_some()),
         ];
         first_given(&given)
@@ -124,6 +129,9 @@ impl NeedsArgs {
     }
     pub fn priority(&self) -> i32 {
         self.priority.unwrap_or(0)
+    }
+    pub fn rank(&self) -> u32 {
+        self.rank.unwrap_or(0)
     }
     pub fn time_request_ns(&self) -> u64 {
         self.time_request.map_or(0, |time| time.0.as_nanos() as u64)
@@ -159,6 +167,10 @@ pub struct TaskNeedsArgs {
     /// Commands of the highest priority start first [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
+    /// Of commands of one priority, those of the highest rank start first; those without a rank
+    /// follow
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rank: Option<u32>,
     /// The expected time from start to end of each command
     #[arg(long, value_name = "DURATION")]
     time_request: Option<Timespan>,
@@ -176,6 +188,7 @@ impl TaskNeedsArgs {
             ("--variant", !self.variants.is_empty()),
             ("--patience", self.patience.is_some()),
             ("--priority", self.priority.is_some()),
+            ("--rank", self.rank.is_some()),
             ("--time-request", self.time_request.is_some()),
         ];
         first_given(&given)
@@ -193,6 +206,9 @@ impl TaskNeedsArgs {
     }
     pub fn priority(&self) -> i32 {
         self.priority.unwrap_or(0)
+    }
+    pub fn rank(&self) -> u32 {
+        self.rank.unwrap_or(0)
     }
     pub fn time_request_ns(&self) -> u64 {
         self.time_request.map_or(0, |time| time.0.as_nanos() as u64)

@@ -43,6 +43,8 @@ pub struct CommandOptions {
     pub needs: Needs,
     /// The task with the highest priority is first.
     pub priority: i32,
+    /// Of tasks of one priority, the highest rank is first; 0: the nodes rank the task.
+    pub rank: u32,
     /// Nodes that the task holds at once; 0 and 1: one.
     pub nodes: u32,
     /// The expected time from start to end; 0: unknown.
@@ -249,7 +251,8 @@ fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<Task
     table.requested =
         needs.request().map_err(|reason| Fault::task(None, name, reason).with_hint(NEEDS_HINT))?;
     table.nodes = options.nodes;
-    (table.priority, table.time_request_ns) = (options.priority, options.time_request_ns);
+    (table.priority, table.rank) = (options.priority, options.rank);
+    table.time_request_ns = options.time_request_ns;
     table.retries = options.retries;
     table.crash_limit = options.crash_limit;
     (table.time_limit_ns, table.notice) = (options.time_limit_ns, options.notice);

@@ -112,6 +112,11 @@ impl Needs {
 }
 
 impl Requested {
+    /// The number of variants.
+    pub(crate) fn variants(&self) -> usize {
+        Request::decode(&self.request).map_or(1, |request| request.variants().len())
+    }
+
     /// The variants of a spec's request, as texts.
     #[doc(hidden)]
     #[must_use]

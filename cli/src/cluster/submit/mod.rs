@@ -350,6 +350,7 @@ fn graph(context: &Context, args: &SubmitArgs, array: Option<&str>) -> Result<Gr
         outputs: args.outputs.clone(),
         needs: args.needs.needs(),
         priority: args.needs.priority(),
+        rank: args.needs.rank(),
         nodes: args.nodes.unwrap_or(0),
         time_request_ns: args.needs.time_request_ns(),
         name: args.name.clone(),

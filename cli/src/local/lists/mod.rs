@@ -209,6 +209,7 @@ fn spec_of(program: &str, args: &ListArgs) -> Result<wire::Spec, Failure> {
         nodes: args.task_nodes.unwrap_or(0),
         needs: args.needs.needs(),
         priority: args.needs.priority(),
+        rank: args.needs.rank(),
         time_request_ns: args.needs.time_request_ns(),
         ..CommandOptions::default()
     };

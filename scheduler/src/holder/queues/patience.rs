@@ -7,12 +7,11 @@
 use std::time::Duration;
 
 use proto::{Span, Time};
-use resources::{Fit, PoolSet, Request};
+use resources::{Fit, Request};
 
 use crate::holder::Holder;
 use crate::holder::queues::classes::Class;
 use crate::holder::queues::ready_queue::PLAIN;
-use crate::holder::slots::Need;
 use crate::routing::partition_owners::Homes;
 use crate::{Mutant, Scheduler};
 
@@ -128,18 +127,14 @@ impl Holder {
         }
     }
 
-    /// A victim has given a task of a class away. The task starts here by its preferred variant, or
-    /// it has waited for that at the victim.
-    pub(crate) fn starts_soon(&mut self, class: u64) {
+    /// A victim has given a task of a class away: to a node without the preferred variant only
+    /// after the task has waited there.
+    pub(crate) fn note_stolen_here(&mut self, class: u64) {
         if class == PLAIN {
             return;
         }
-        let Some(patience) = self.classes.patience_mut(class) else { return };
-        let starts = patience.fit().is_some_and(|fit| {
-            let need = Need::Fit(fit);
-            self.slots.fits(need, PoolSet::EMPTY)
-        });
-        if !starts {
+        let patience = self.classes.patience_mut(class);
+        if let Some(patience) = patience.filter(|patience| patience.fit.is_none()) {
             patience.end();
         }
     }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proto::{Attempt, ObjectId, TaskId};
 use resources::Pick;
 
-use crate::policy::{RANK_FIRST, SPAWNED_RANKS};
+use crate::policy::{RANK_FIRST, SPAWNED_RANKS, of_user as of_user_rank};
 
 /// A ready task in a queue. Queues are caches: after a pop the task's record shows whether the
 /// attempt is still current. So a cancellation does not search the queues.
@@ -268,7 +268,12 @@ impl ReadyQueue {
                 ranked.into_iter().chain(unranked()).max_by_key(|it| (it.0, Reverse(it.1)))
             }
             Pick::Range(ranks) => {
-                let ranked = self.here.range(span(*ranks.start(), *ranks.end())).next();
+                let (low, high) = (*ranks.start(), *ranks.end());
+                let of_user = low.max(1)..=high.min(u32::MAX.into());
+                let of_user = (!of_user.is_empty())
+                    .then(|| span(of_user_rank(*of_user.start()), of_user_rank(*of_user.end())));
+                let of_user = of_user.and_then(|span| self.here.range(span).next());
+                let ranked = of_user.or_else(|| self.here.range(span(low, high)).next());
                 let has_zero = ranks.contains(&0);
                 ranked.map(place).into_iter().chain(unranked().filter(|_| has_zero)).min()
             }

@@ -170,10 +170,10 @@ impl Job {
 
     /// The tasks of a partition as far as its home has reported or the commit says.
     pub(super) fn tasks_in(&self, part: &wire::PartitionTotal) -> u64 {
-        if !self.is_of_open_job() {
-            return part.tasks;
-        }
         let count = self.counts.get(&part.partition);
+        if !self.is_of_open_job() {
+            return part.tasks + count.map_or(0, |count| count.spawned);
+        }
         count.map_or(1, |count| count.submitted + count.spawned + u64::from(!count.closed))
     }
 }
@@ -190,6 +190,17 @@ pub(super) fn check_opening(commit: &wire::JobCommit) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As many tasks as were submitted have ended, but one of them has spawned another.
+    #[test]
+    fn spawned_tasks_of_a_graph_are_tasks_of_their_partition() {
+        let part = wire::PartitionTotal { partition: 2, tasks: 1, ..Default::default() };
+        let mut job = Job::new(wire::JobState { job: 3, ..Default::default() });
+        assert_eq!(job.tasks_in(&part), 1, "nothing is reported");
+        let count = wire::PartitionCount { done: 1, spawned: 1, ..Default::default() };
+        job.counts.insert(2, count);
+        assert_eq!(job.tasks_in(&part), 2);
+    }
 
     #[test]
     fn nothing_is_added_to_a_job_that_ended_while_it_was_open() {

@@ -2,6 +2,9 @@
 
 use super::{Ledger, Part};
 use crate::Mutant;
+use crate::output::Out;
+use crate::routing::partition_owners::Homes;
+use proto::event::RetryReason;
 use proto::{JobId, NodeId, ObjectId, PartitionId, TaskId, wire};
 
 impl Ledger {
@@ -34,6 +37,11 @@ impl Ledger {
     pub(crate) fn counts(&self, task: TaskId) -> (wire::PartitionCount, u32) {
         let part = self.part(task).expect("it is homed here");
         (part.count.clone(), Part::chunks(part))
+    }
+    /// The outputs of a done task are lost: it runs again.
+    pub(crate) fn make_again(&mut self, task: TaskId, homes: &Homes, out: &mut Out) {
+        self.keep_earlier_end(task);
+        self.run_again(task, RetryReason::Rebuilt, homes, out);
     }
     pub(crate) fn runs_again(&self, task: TaskId) -> bool {
         self.cell(task).expect("it is homed here").again

@@ -42,6 +42,7 @@ const FORMS: &[(&str, &str)] = &[
     ("variants", "write variants = [\"cpus=1, gpus=1\", \"cpus=8\"]"),
     ("patience", "write patience = \"1s\""),
     ("priority", "write priority = 5"),
+    ("rank", "write rank = 100"),
     ("nodes", "write nodes = 2"),
     ("time_request", "write time_request = \"60s\""),
     ("retries", "write retries = 2"),

@@ -11,6 +11,7 @@ pub(crate) mod function;
 mod index;
 mod raw;
 pub(crate) mod table;
+mod variants;
 mod write;
 
 use std::path::{Path, PathBuf};

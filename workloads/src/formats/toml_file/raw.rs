@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use toml::Spanned;
 
+use super::variants::RawVariant;
 use super::{Fault, Located, diagnostics};
 use crate::formats::error::Problem;
 use crate::graph::crash_limit::CrashLimit;
@@ -144,9 +145,10 @@ pub(super) struct RawTask {
     #[serde(default)]
     pub(super) labels: Vec<String>,
     #[serde(default)]
-    pub(super) variants: Vec<String>,
+    pub(super) variants: Vec<RawVariant>,
     pub(super) patience: Option<Spanned<String>>,
     pub(super) priority: Option<Spanned<i64>>,
+    pub(super) rank: Option<Spanned<i64>>,
     pub(super) nodes: Option<Spanned<i64>>,
     pub(super) time_request: Option<Spanned<String>>,
     pub(super) retries: Option<Spanned<i64>>,

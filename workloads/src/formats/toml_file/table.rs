@@ -13,7 +13,7 @@ use super::diagnostics;
 use super::function::{self, FunctionCall};
 pub(crate) use super::raw::ExternalFileUse;
 use super::raw::{AmountText, Cpus, Pairs, RawInput, RawInputs, RawOutput, RawTask, located};
-use super::{Fault, Located};
+use super::{Fault, Located, variants};
 use crate::graph::crash_limit::CrashLimit;
 use crate::graph::needs::{Needs, Requested};
 use crate::graph::notice::Notice;
@@ -42,7 +42,10 @@ pub(crate) struct TaskTable {
     /// Of a command in an array: by element, the values of its variable STARLING_ENTRY.
     pub(crate) values: BTreeMap<u64, String>,
     pub(crate) requested: Requested,
+    /// The commands of variants that have their own, by the position of the variant.
+    pub(crate) variant_commands: Vec<(u32, Vec<String>)>,
     pub(crate) priority: i32,
+    pub(crate) rank: u32,
     /// Nodes that the task holds at once; 0 and 1: one.
     pub(crate) nodes: u32,
     pub(crate) time_request_ns: u64,
@@ -109,7 +112,9 @@ impl TaskTable {
             stderr: String::new(),
             values: BTreeMap::new(),
             requested: Requested { cpus: 1, ..Requested::default() },
+            variant_commands: Vec::new(),
             priority: 0,
+            rank: 0,
             nodes: 0,
             time_request_ns: 0,
             retries: 0,
@@ -143,7 +148,9 @@ impl TaskTable {
         let cpus = cpus_of(raw.cpus.take(), |number| count(number, "cpus", 1, limits::SLOTS_MAX))?;
         let memory = memory_of(raw.memory.take()).map_err(|(at, reason)| wrong(at, reason))?;
         let amounts = (raw.gpus.take(), take(&mut raw.resources));
-        let (labels, variants) = (take(&mut raw.labels), take(&mut raw.variants));
+        let labels = take(&mut raw.labels);
+        let variants = take(&mut raw.variants).into_iter().map(|it| (it.needs, it.command));
+        let (variants, commands): (Vec<String>, Vec<Vec<String>>) = variants.unzip();
         let nodes = count(raw.nodes.take().map(located), "nodes", 1, limits::GANG_NODES_MAX)?;
         let given = raw.patience.is_some();
         let patience = parse(raw.patience.take(), parse_duration_ns)?;
@@ -176,8 +183,10 @@ impl TaskTable {
             env: raw.env.0.into_iter().map(|(name, value)| (name, value.value)).collect(),
             cwd: raw.cwd.map(|cwd| cwd.into_inner()),
             stdin: raw.stdin.map(located),
+            variant_commands: variants::commands(commands, requested.variants()),
             requested,
             priority,
+            rank: count(raw.rank.map(located), "rank", 0, u32::MAX)?,
             nodes,
             time_request_ns: parse(raw.time_request, parse_duration_ns)?,
             retries: count(raw.retries.map(located), "retries", 0, u32::MAX)?,
@@ -264,6 +273,7 @@ impl TaskTable {
                 return Err(Fault::task(output.file.at, &told, reason).with_hint(hint));
             }
         }
+        self.check_variants(&told)?;
         self.check_notice(&told)?;
         self.check_pin(&told)?;
         self.check_placeholders(&told)
@@ -285,6 +295,20 @@ impl TaskTable {
         [&mut self.stdout, &mut self.stderr].into_iter().for_each(pad);
         if let Body::Command(argv) = &mut self.body {
             argv.iter_mut().for_each(pad);
+        }
+        let commands = self.variant_commands.iter_mut();
+        commands.flat_map(|(_, argv)| argv).for_each(pad);
+    }
+
+    /// Only a command has other commands.
+    fn check_variants(&self, told: &str) -> Result<(), Fault> {
+        match self.variant_commands.is_empty() || matches!(self.body, Body::Command(_)) {
+            true => Ok(()),
+            false => {
+                let reason = "a variant has a command, and the task has none";
+                let hint = "write the command of the other variants: command = [...]";
+                Err(Fault::task(self.name.at, told, reason).with_hint(hint))
+            }
         }
     }
 
@@ -317,7 +341,8 @@ impl TaskTable {
 
     fn check_placeholders(&self, told: &str) -> Result<(), Fault> {
         let Body::Command(argv) = &self.body else { return Ok(()) };
-        for text in argv.iter().chain(self.env.iter().map(|(_, value)| value)) {
+        let further = self.variant_commands.iter().flat_map(|(_, argv)| argv);
+        for text in argv.iter().chain(further).chain(self.env.iter().map(|(_, value)| value)) {
             let keys = |kind: &str| -> Vec<&str> {
                 match kind {
                     "in" => self.inputs.iter().map(|input| input.key.as_str()).collect(),

@@ -40,7 +40,7 @@ pub(crate) fn write(graph: &Graph) -> String {
             let parents = after.iter().map(|parent| quote(&names[*parent as usize]));
             line(&mut text, "after", &list(parents));
         }
-        needs(&mut text, task.spec);
+        needs(&mut text, &task);
     }
     text
 }
@@ -268,10 +268,25 @@ fn outputs(text: &mut String, graph: &Graph, task: &TaskView<'_>, files: &[Strin
     line(text, "outputs", &table(pairs));
 }
 
-fn needs(text: &mut String, spec: &wire::Spec) {
+fn needs(text: &mut String, task: &TaskView<'_>) {
+    let spec = task.spec;
+    let fill = |template: &String| quote(&expand(template, task.entry));
     let variants = Requested::variants_of(spec);
     if !variants.is_empty() {
-        let variants: Vec<String> = variants.iter().map(|variant| quote(variant)).collect();
+        let commands = match &spec.body {
+            Some(wire::spec::Body::Command(command)) => &command.variants[..],
+            _ => &[],
+        };
+        let variants: Vec<String> = (0..)
+            .zip(&variants)
+            .map(|(at, needs)| match commands.iter().find(|it| it.variant == at) {
+                Some(own) => {
+                    let argv = list(own.argv.iter().map(&fill));
+                    format!("{{ needs = {}, command = {argv} }}", quote(needs))
+                }
+                None => quote(needs),
+            })
+            .collect();
         line(text, "variants", &format!("[{}]", variants.join(", ")));
         if let Some(patience) = Requested::patience_of(spec).filter(|it| *it != PATIENCE) {
             let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
@@ -292,6 +307,9 @@ fn needs(text: &mut String, spec: &wire::Spec) {
     }
     if spec.priority != 0 {
         line(text, "priority", &spec.priority.to_string());
+    }
+    if spec.rank > 0 {
+        line(text, "rank", &spec.rank.to_string());
     }
     if spec.time_request_ns > 0 {
         line(text, "time_request", &quote(&format_duration_ns(spec.time_request_ns)));

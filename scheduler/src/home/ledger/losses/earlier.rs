@@ -103,6 +103,7 @@ impl Ledger {
         self.put_end_back(task, earlier);
         self.consume(task, out);
         self.clear_of_deaths(task, End::Done, out);
+        self.wake_waiters(task);
         self.awaiting_lost_inputs.remove(&task);
         let gone = self.deleted_outputs(task, earlier.attempt);
         let refusal = Refusal { end, error: error.to_owned(), gone };

@@ -148,7 +148,7 @@ impl Ledger {
     }
 
     /// A task that others await has ended.
-    pub(super) fn wake_waiters(&mut self, task: TaskId) {
+    pub(in crate::home::ledger) fn wake_waiters(&mut self, task: TaskId) {
         let index = task.local.index();
         let Some(turns) = self.part_mut(task).and_then(|part| part.turns.as_mut()) else { return };
         let Some(waiters) = turns.waiters.remove(&index) else { return };

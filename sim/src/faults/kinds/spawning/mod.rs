@@ -11,9 +11,9 @@ use proto::{Attempt, Span, TaskId, wire};
 
 pub(crate) use mail::draw_mail;
 
-use crate::checkers::Violation;
 use crate::checkers::turns::Request;
 use crate::checkers::turns::{born, yields};
+use crate::checkers::{Violation, progress};
 use crate::faults::event_queue::SimEvent;
 use crate::faults::world::World;
 use crate::state::expected::KIND_SPAWNING;
@@ -274,6 +274,14 @@ impl World {
     pub(crate) fn is_spawning(&self, task: TaskId) -> bool {
         let truth = self.jobs.get(&task.job).and_then(|job| job.tasks.get(&task.local));
         truth.is_some_and(|truth| truth.kind == KIND_SPAWNING)
+    }
+
+    /// Whether the task spawns and ends well, unless its nodes die.
+    pub(crate) fn only_succeeds(&self, task: TaskId) -> bool {
+        let Some(job) = self.jobs.get(&task.job).filter(|_| self.is_spawning(task)) else {
+            return false;
+        };
+        job.tasks.get(&task.local).is_some_and(|truth| !progress::may_lack_inputs(job, truth))
     }
 
     /// A killed attempt reports nothing that it has spawned.

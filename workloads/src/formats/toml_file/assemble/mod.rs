@@ -376,6 +376,7 @@ impl<'t> Assembly<'t> {
             memory_bytes: table.requested.memory_bytes,
             request: table.requested.request.clone(),
             priority: table.priority,
+            rank: table.rank,
             nodes: if table.nodes > 1 { table.nodes } else { 0 },
             time_request_ns: table.time_request_ns,
             retries: table.retries,
@@ -458,8 +459,11 @@ impl<'t> Assembly<'t> {
             let (name, value) = (name.clone(), value.clone());
             wire::Env { name, value }
         });
+        let variants = table.variant_commands.iter().cloned();
+        let variants = variants.map(|(variant, argv)| wire::VariantCommand { variant, argv });
         Ok(wire::Command {
             argv: argv.to_vec(),
+            variants: variants.collect(),
             env: env.collect(),
             cwd: table.cwd.as_ref().map_or(String::new(), |cwd| path_text(&directory.join(cwd))),
             stdin,
