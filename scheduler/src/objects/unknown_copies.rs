@@ -1,8 +1,8 @@
 //! Copies that the home of an object does not know. A home has its list of copies in memory only,
 //! so the next home of a partition begins with none, and nodes do not report small copies. A task
 //! that has committed turns never runs again: its outputs are lost only if no node has them. Nor do
-//! its readers that have committed turns: if the task runs again and makes other bytes, its run does
-//! not count. So where tasks have committed turns, the home asks the other nodes first.
+//! its readers that have committed turns: if the task runs again and makes other bytes, that run
+//! does not count. So where tasks have committed turns, the home asks the other nodes first.
 
 use proto::{NodeId, wire};
 
