@@ -479,7 +479,10 @@ impl Scheduler {
         self.note_class(&work);
         let fits_nowhere = self.fits_nowhere(&work);
         let homes = self.routing.homes();
-        let may_come = homes.any_unknown() || homes.all_keep() || work.spec.awaits_nodes;
+        // A submitted task was offered when it came: its nodes have other offers since.
+        let was_offered = work.depth == 0;
+        let may_come =
+            was_offered || homes.any_unknown() || homes.all_keep() || work.spec.awaits_nodes;
         // An upload stays where its client has put it. If that home is a keeper, it waits until a
         // node with slots is home.
         let waits_for_home = work.is_bound() && self.options.slots == 0;

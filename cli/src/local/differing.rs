@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use client::AddressFile;
-use proto::{NodeId, wire};
+use proto::{NodeId, Span, Time, wire};
 use scheduler::Tuning;
 use verb::Context;
 use verb::cluster::survival::PATIENCE;
@@ -17,6 +17,7 @@ use verb::units;
 use workloads::quantity;
 
 const SLOTS: &str = "--slots";
+const ENDS_AT: &str = "--ends-at";
 
 /// Flags with their values.
 pub(crate) type Flags = BTreeMap<String, String>;
@@ -157,6 +158,14 @@ fn of_process(node: &Running, args: &ClusterArgs, plan: &ClusterPlan) -> Vec<Set
     let mut runs_with = flags(&built_in);
     runs_with.extend(node.flags.clone());
     let mut asked = flags(plan);
+    let given = args.offer.given();
+    let offered = pairs(&plan.offer.flags()).into_iter();
+    asked.extend(offered.filter(|(flag, _)| given.contains(&flag.as_str())));
+    let life = pairs(&plan.life.flags()).into_iter();
+    asked.extend(life.filter(|(flag, _)| match flag.as_str() {
+        ENDS_AT => args.life.gives_end(),
+        _ => args.life.gives_idle_timeout(),
+    }));
     if args.slots.is_some() {
         runs_with.insert(SLOTS.to_owned(), node.slots.to_string());
         asked.insert(SLOTS.to_owned(), plan.slots.to_string());
@@ -184,6 +193,10 @@ fn of_tuning(node: u32, tuning: &Tuning, args: &ClusterArgs) -> Vec<Setting> {
 fn differing(node: u32, runs_with: &Flags, asked: &Flags, is_tuning: bool) -> Vec<Setting> {
     let mut settings = Vec::new();
     for (flag, asked) in asked {
+        let shown = |value: &str| match flag.as_str() {
+            ENDS_AT => value.parse().map_or_else(|_| value.to_owned(), date),
+            _ => shown(value),
+        };
         let runs_with = runs_with.get(flag).map_or_else(|| "none".to_owned(), |it| shown(it));
         let (flag, asked) = (flag.clone(), shown(asked));
         if runs_with != asked {
@@ -194,7 +207,12 @@ fn differing(node: u32, runs_with: &Flags, asked: &Flags, is_tuning: bool) -> Ve
 }
 
 fn pairs(flags: &[String]) -> Flags {
-    flags.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+    processes::joined(flags.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())))
+}
+
+/// Seconds since 1970 as a date.
+fn date(seconds: u64) -> String {
+    Time(seconds.saturating_mul(Span::from_secs(1).0)).utc()
 }
 
 /// Durations and sizes, as people read them; all others as they are.
@@ -263,6 +281,32 @@ mod tests {
         assert!(!needed(&[], &["--policy", "flds"]));
         assert!(!needed(&runs, &[]));
         assert!(!needed(&runs, &["--slots", "3"]), "its process shows it");
+    }
+
+    #[test]
+    fn offers_and_lives_are_compared_if_they_are_given() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            cluster: ClusterArgs,
+        }
+        let asked = |words: &[&str], flags: &[(&str, &str)]| {
+            let words = std::iter::once(&"up").chain(words);
+            let args = <Line as clap::Parser>::try_parse_from(words).unwrap().cluster;
+            let built_in = ClusterPlan::new(1, 1, Tuning::default());
+            let offer = args.offer.resolve(&verb::settings::Settings::none()).unwrap();
+            let plan = ClusterPlan { offer, life: args.life.resolve().unwrap(), ..built_in };
+            let flags = flags.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+            let node = Running { node: 0, slots: 1, flags: flags.collect() };
+            of_process(&node, &args, &plan).into_iter().map(|it| it.flag).collect::<Vec<_>>()
+        };
+        let runs = [("--label", "a b"), ("--resource", "gpus=[0]")];
+        assert!(asked(&["--label", "a", "--label", "b"], &runs).is_empty());
+        assert_eq!(asked(&["--label", "a"], &runs), ["--label"]);
+        assert_eq!(asked(&["--resource", "gpus=[1]"], &[]), ["--resource"]);
+        assert_eq!(asked(&["--idle-timeout", "3s"], &[]), ["--idle-timeout"]);
+        assert!(asked(&["--idle-timeout", "3s"], &[("--idle-timeout", "3000000000ns")]).is_empty());
+        assert_eq!(asked(&["--time-limit", "3s"], &[("--ends-at", "5")]), ["--ends-at"]);
     }
 
     #[test]

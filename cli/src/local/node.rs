@@ -282,7 +282,9 @@ fn options_of(
     }
     let slots = context.settings.pick_optional(args.slots, "slots")?;
     let (at, of) = args.share;
-    let offers = vec![args.offer.resolve(&context.settings)?.offer(at, of)?];
+    let offer = args.offer.resolve(&context.settings)?;
+    let slots = offer.slots(slots)?;
+    let offers = vec![offer.offer(at, of)?];
     let life = args.life.resolve()?;
     let replicas = replicas(context, &args, dir)?;
     let token = match (&args.join, args.token.clone()) {

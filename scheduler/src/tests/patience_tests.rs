@@ -102,6 +102,9 @@ fn the_cpus_of_a_node_wait_for_its_gpus() {
     let (mut node, mut out) = (node(&with_gpus(), &[&with_cpus()]), Out::default());
     (1..=3).for_each(|number| push(&mut node, number, &mut out));
     assert_eq!(starts(&mut node, Time(0), &mut out), [(1, 0), (2, 0)]);
+    let explained = explained(&mut node, 3);
+    assert!(explained.contains("waits for gpus: 1 of 2 nodes offer enough"), "{explained}");
+    assert!(explained.contains("another variant is open in 1s"), "{explained}");
     assert!(starts(&mut node, BEFORE, &mut out).is_empty());
     assert_eq!(starts(&mut node, AFTER, &mut out), [(3, 1)]);
 }

@@ -234,3 +234,23 @@ fn the_highest_rank_of_a_priority_starts_first() {
     assert_eq!(ran, ["--priority 1", "--rank 9", "--rank 2", ""]);
     instance.down();
 }
+
+#[test]
+fn waiting_tasks_outlast_a_start_without_their_resource() {
+    let instance = Instance::up_with_flags(1, &["--slots", "1", "--resource", "fpgas=[0]"]);
+    instance.starling(&["submit", "--resource", "fpgas=1", "--", "sleep", "600"]).ok();
+    instance.starling(&["submit", "--resource", "fpgas=1", "--array", "1-3", "--", "true"]).ok();
+    instance.starling(&["job", "cancel", "1"]).ok();
+    instance.starling(&["node", "pause", "0"]).ok();
+    instance.starling(&["submit", "--resource", "fpgas=1", "--name", "late", "--", "true"]).ok();
+    instance.starling(&["down"]).ok();
+    instance.starling(&["up", "--resource", "fpgas=[]"]).ok();
+    let explained = instance.starling(&["task", "explain", "3", "late"]).ok().stdout;
+    assert!(explained.contains("no node that is there offers it"), "{explained}");
+    let refused = instance.starling(&["up", "--resource", "fpgas=[0]"]).expect_code(4);
+    assert!(refused.stderr.contains("n0 runs with --resource fpgas=[]"), "{}", refused.stderr);
+    instance.starling(&["down"]).ok();
+    instance.starling(&["up", "--resource", "fpgas=[0]"]).ok();
+    instance.starling(&["job", "wait", "3", "--timeout", "60s"]).ok();
+    instance.down();
+}

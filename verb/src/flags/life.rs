@@ -31,6 +31,15 @@ pub struct LifePlan {
 }
 
 impl LifeArgs {
+    /// Whether the end of the nodes is given.
+    pub fn gives_end(&self) -> bool {
+        self.time_limit.is_some() || self.ends_at.is_some()
+    }
+    /// Whether it is given how long a node waits for work.
+    pub fn gives_idle_timeout(&self) -> bool {
+        self.idle_timeout.is_some()
+    }
+
     pub fn resolve(&self) -> Result<LifePlan, Failure> {
         let now_ns = now_ns();
         let read = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());

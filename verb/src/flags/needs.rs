@@ -268,6 +268,17 @@ pub struct OfferPlan {
 const BETWEEN_POOLS: char = ';';
 
 impl OfferArgs {
+    /// The names of the flags that are given.
+    pub fn given(&self) -> Vec<&'static str> {
+        let flags = [
+            ("--resource", self.resources.is_empty()),
+            ("--label", self.labels.is_empty()),
+            ("--coupling", self.couplings.is_empty()),
+            ("--prefer", self.preferences.is_none()),
+        ];
+        flags.iter().filter(|(_, is_missing)| !is_missing).map(|(flag, _)| *flag).collect()
+    }
+
     pub fn resolve(&self, settings: &Settings) -> Result<OfferPlan, Failure> {
         let saved = |key: &str, between: char| -> Result<Vec<String>, Failure> {
             let text: Option<String> = settings.pick_optional(None, key)?;
@@ -288,6 +299,24 @@ impl OfferArgs {
 }
 
 impl OfferPlan {
+    /// The slots of each node: as many as it has cpus of its own list, if there is one. `given`: by
+    /// the user.
+    ///
+    /// # Errors
+    /// When the list has another number of cpus.
+    pub fn slots(&self, given: Option<u32>) -> Result<Option<u32>, Failure> {
+        let pools = self.resources.iter().filter_map(|text| parse_pool(text).ok());
+        let cpus = pools.filter(|pool| pool.name == Name::cpus()).find_map(|pool| pool.amount());
+        let cpus = cpus.and_then(|cpus| u32::try_from(cpus.whole_part()).ok());
+        match (given, cpus) {
+            (Some(slots), Some(cpus)) if slots > 0 && slots != cpus => {
+                let text = format!("the cpus of --resource are {cpus}, and the slots are {slots}");
+                Err(Failure::usage(text).hint("leave out one of them: a slot is a cpu"))
+            }
+            (Some(slots), _) => Ok(Some(slots)),
+            (None, cpus) => Ok(cpus),
+        }
+    }
     /// The flags by which a node gets these pools and labels.
     pub fn flags(&self) -> Vec<String> {
         let flag = |name: &str, values: &[String]| -> Vec<String> {
@@ -375,6 +404,17 @@ mod tests {
         assert!(preferences("gpus:most").unwrap_err().contains("biggest"));
         assert_eq!(share("1/3"), Ok((1, 3)));
         assert!(share("3/3").is_err());
+    }
+
+    #[test]
+    fn a_slot_is_a_cpu() {
+        let plan = |pool: &str| OfferPlan { resources: vec![pool.into()], ..OfferPlan::default() };
+        let slots = |pool: &str, given| plan(pool).slots(given).map_err(|failure| failure.message);
+        assert_eq!(slots("cpus=3", None), Ok(Some(3)));
+        assert_eq!(slots("cpus=[[0-3],[4-7]]", Some(8)), Ok(Some(8)));
+        assert_eq!(slots("cpus=[5,6]", Some(0)), Ok(Some(0)), "a keeper");
+        assert!(slots("cpus=3", Some(2)).unwrap_err().contains("are 3, and the slots are 2"));
+        assert_eq!((slots("gpus=3", None), slots("gpus=3", Some(2))), (Ok(None), Ok(Some(2))));
     }
 
     #[test]

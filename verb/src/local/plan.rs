@@ -91,7 +91,8 @@ impl ClusterPlan {
             return Err(Failure::usage("nodes of 0 slots run nothing")
                 .hint("'starling up' and 'starling node' make such keepers"));
         }
-        let slots = slots.unwrap_or_else(|| default_slots(nodes));
+        let offer = args.offer.resolve(settings)?;
+        let slots = offer.slots(slots)?.unwrap_or_else(|| default_slots(nodes));
         let tuning = args.tuning.resolve(settings)?;
         let told = args.replicas.or_else(|| present.map(|it| it.replicas));
         let told: Option<u32> = settings.pick_optional(told, "replicas")?;
@@ -109,7 +110,6 @@ impl ClusterPlan {
         let captured = args.captured.resolve(settings)?;
         let plan = Self::new(nodes, slots, tuning);
         let hides_slurm = args.slurm.hides(settings)?;
-        let offer = args.offer.resolve(settings)?;
         offer.offer(0, 1)?; // Before a node starts.
         let life = args.life.resolve()?;
         Ok(Self { offer, life, insecure, replicas, scrub_every, captured, hides_slurm, ..plan })

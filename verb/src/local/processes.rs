@@ -293,7 +293,7 @@ fn is_node_line(
     Some(resolved(&cwd.join(named)) == resolved(dir))
 }
 
-/// The flags of a process, with their values.
+/// The flags of a process, with their values. The values of a repeated flag are one text.
 pub fn flags_of(pid: u32) -> BTreeMap<String, String> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let line = String::from_utf8_lossy(&line).into_owned();
@@ -306,7 +306,18 @@ pub fn flags_of(pid: u32) -> BTreeMap<String, String> {
         };
         Some((name.to_owned(), value.to_owned()))
     };
-    (0..words.len()).filter_map(flag).collect()
+    joined((0..words.len()).filter_map(flag))
+}
+
+/// Flags with the values of each as one text.
+pub fn joined(flags: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
+    let mut all: BTreeMap<String, String> = BTreeMap::new();
+    for (name, value) in flags {
+        let values = all.entry(name).or_default();
+        let between = if values.is_empty() { "" } else { " " };
+        values.push_str(&format!("{between}{value}"));
+    }
+    all
 }
 
 /// A variable that a process was started with.

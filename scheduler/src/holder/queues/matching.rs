@@ -574,7 +574,8 @@ impl Scheduler {
         let refusal = self.holder.slots.refusal(class.open_request());
         let here = refusal.map_or(String::new(), |refusal| format!("; here {refusal}"));
         let short = short.join(", ");
-        Some(format!("it waits for {short}: {fit} of {all} nodes offer enough{here}"))
+        let opens = self.explain_opening(class).map_or(String::new(), |opens| format!("; {opens}"));
+        Some(format!("it waits for {short}: {fit} of {all} nodes offer enough{here}{opens}"))
     }
 }
 

@@ -149,8 +149,14 @@ impl Scheduler {
         let node = staying.find(|&node| patience.fits_kind(homes.kind_of(node)));
         let node = node.map_or_else(String::new, |node| format!(", as node {node} offers it"));
         let preferred = patience.request();
-        let left = patience.ends_at()?.since(self.holder.life().now());
+        let opens = self.explain_opening(class)?;
+        Some(format!("it waits for {preferred}{node}; {opens}"))
+    }
+
+    /// When the tasks of a class may take further variants, if that is to come.
+    pub(crate) fn explain_opening(&self, class: &Class) -> Option<String> {
+        let left = class.patience()?.ends_at()?.since(self.holder.life().now());
         let left = Duration::from_millis(left.0 / Span::from_millis(1).0);
-        Some(format!("it waits for {preferred}{node}; another variant is open in {left:?}"))
+        Some(format!("another variant is open in {left:?}"))
     }
 }
