@@ -248,6 +248,30 @@ fn a_silent_client_is_recorded_and_its_job_is_closed_later() {
     assert_ne!(home.record().ended_ns, 0, "an open job without tasks ends with its close");
 }
 
+#[test]
+fn the_close_of_a_silent_client_does_not_trust_the_clock_of_an_earlier_home() {
+    let silence = wire::Silence { after_ns: 60, close_ns: 500, cancels: false };
+    let mut home = Home::with_silence(silence);
+    home.sign_at(Time(5_000), false);
+    home.step(Time(5_060));
+    let state = home.record();
+    assert_eq!(state.silent_ns, 5_060);
+    // The clock of the next home is ahead, or behind.
+    for (begins, since) in [(5_200, 5_060), (100, 100)] {
+        let homes = homes(0, vec![member(0)], &[0, 0]);
+        let scheduler = scheduler(0, 0, Tuning::default(), homes);
+        let mut home = Home { scheduler, out: Out::default() };
+        home.scheduler.load_job(state.clone());
+        home.scheduler.resume(Time(begins), &mut home.out);
+        home.step(Time(begins));
+        assert_eq!(home.record().silent_ns, since);
+        home.step(Time(since + 499));
+        assert_eq!(home.record().ended_ns, 0);
+        home.step(Time(since + 500));
+        assert_ne!(home.record().ended_ns, 0);
+    }
+}
+
 /// The answers to its first requests were lost.
 #[test]
 fn a_client_that_repeats_its_opening_is_not_silent() {

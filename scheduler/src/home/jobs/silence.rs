@@ -5,7 +5,8 @@
 //! another client. A job with a client that stays silent is closed.
 //!
 //! The time since the last sign is in memory only. So a home that restarts, or takes the job over,
-//! gives the client the whole time again.
+//! gives the client the whole time again. The time of a silence is in the record, by the clock of
+//! the home that wrote it. A later home whose clock is behind counts from its own time.
 
 use std::collections::BTreeMap;
 
@@ -109,6 +110,9 @@ impl Jobs {
         let Some(mut silences) = rounds.and_then(|rounds| rounds.silences.take()) else { return };
         let mut next = None;
         silences.heard.retain(|&job_id, heard| {
+            if heard.is_none() {
+                self.take_silence_over(now, job_id, out);
+            }
             let heard = *heard.get_or_insert(now);
             let due = self.jobs.get(&job_id).and_then(|job| job.due(heard, self.mutant));
             let due = match due {
@@ -120,6 +124,15 @@ impl Jobs {
         });
         silences.next = next.unwrap_or(now);
         self.stall_rounds.get_or_insert_default().silences = Some(silences);
+    }
+
+    /// The clock of an earlier home, or of this one before a restart, may have been ahead.
+    fn take_silence_over(&mut self, now: Time, job_id: JobId, out: &mut Out) {
+        let job = self.jobs.get_mut(&job_id).filter(|job| job.state.silent_ns > now.0);
+        if let Some(job) = job {
+            job.state.silent_ns = now.0.max(1);
+            out.facts.jobs.insert(job_id, job.state.clone());
+        }
     }
 
     /// Returns what comes next, if anything does.
