@@ -168,6 +168,11 @@ impl Scheduler {
                 State::Ready if cell.has_started() && cell.holder() != thief => {
                     stale.push(task_attempt(task, attempt));
                 }
+                // The sender took the task back from a node that died. That node had reported it, or
+                // had given it away: another node has it, or this home places it again.
+                State::Ready if gone.1 != Incarnation(0) && cell.holder() != thief => {
+                    stale.push(task_attempt(task, attempt));
+                }
                 State::Ready if cell.attempt() == attempt => {
                     let incarnation = self.incarnation_of(thief);
                     if cell.holder() != thief || cell.holder_incarnation() != incarnation {

@@ -107,6 +107,11 @@ pub(crate) struct FetchRequest<'a> {
 }
 
 impl InflightFetch {
+    /// Whether a task waits with it for a free source. Fetches that began before their tasks were
+    /// ready are counted apart.
+    pub(crate) fn lacks_source(&self) -> bool {
+        self.phase == Phase::Waiting && self.first.is_some()
+    }
     /// See [`InflightFetch::taken`].
     pub(crate) fn is_taken(&self) -> bool {
         self.taken.is_some()
@@ -125,7 +130,7 @@ impl Objects {
     pub(crate) fn fetch_from(&mut self, now: Time, object: ObjectId, from: NodeId, out: &mut Out) {
         self.set_timer(object, None);
         let Some(inflight) = self.inflight_fetches.get_mut(&object) else { return };
-        self.waiting -= usize::from(inflight.phase == Phase::Waiting);
+        self.waiting -= usize::from(inflight.lacks_source());
         self.fetches += 1;
         inflight.phase = Phase::Moving;
         inflight.from = from;
@@ -139,7 +144,7 @@ impl Objects {
     /// Schedules a retry; the delay doubles with each failure.
     fn try_later(&mut self, now: Time, object: ObjectId) {
         let Some(inflight) = self.inflight_fetches.get_mut(&object) else { return };
-        self.waiting -= usize::from(inflight.phase == Phase::Waiting);
+        self.waiting -= usize::from(inflight.lacks_source());
         inflight.phase = Phase::Pausing;
         let pause = FETCH_RETRY_START.doubled_times(inflight.tries.min(16)).min(FETCH_RETRY_MAX);
         self.set_timer(object, Some(now + pause));
@@ -208,7 +213,7 @@ impl Scheduler {
         out: &mut Out,
     ) {
         let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) else { return };
-        self.objects.waiting -= usize::from(inflight.phase == Phase::Waiting);
+        self.objects.waiting -= usize::from(inflight.lacks_source());
         (inflight.phase, inflight.home) = (Phase::Locating, Some(home));
         let size_bytes = inflight.size_bytes;
         let objects = &mut out.locate.entry(home).or_default().objects;
@@ -221,7 +226,7 @@ impl Scheduler {
         self.objects.set_timer(*object, None);
         let inflight = self.objects.inflight_fetches.remove(object)?;
         self.objects.ahead_in_flight -= usize::from(inflight.first.is_none());
-        self.objects.waiting -= usize::from(inflight.phase == Phase::Waiting);
+        self.objects.waiting -= usize::from(inflight.lacks_source());
         self.objects.reserved_bytes -= inflight.size_bytes;
         self.objects.coming_bytes -= inflight.size_bytes;
         if inflight.has_failed {
@@ -266,10 +271,12 @@ impl Scheduler {
                 continue;
             }
             if at.later {
-                self.objects.waiting += usize::from(inflight.phase == Phase::Locating);
                 let until = now + self.locate_timeout(inflight.size_bytes);
                 if let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) {
+                    let lacked = inflight.lacks_source();
                     inflight.phase = Phase::Waiting;
+                    let lacks = inflight.lacks_source() && !lacked;
+                    self.objects.waiting += usize::from(lacks);
                 }
                 self.objects.set_timer(object, Some(until));
                 continue;

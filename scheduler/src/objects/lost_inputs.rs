@@ -31,7 +31,7 @@ impl Scheduler {
 
     fn ask_for_copies(&mut self, now: Time, object: ObjectId, home: NodeId, out: &mut Out) {
         let Some(inflight) = self.objects.inflight_fetches.get_mut(&object) else { return };
-        self.objects.waiting -= usize::from(inflight.phase == Phase::Waiting);
+        self.objects.waiting -= usize::from(inflight.lacks_source());
         inflight.phase = Phase::Locating;
         inflight.copy_known = false;
         let size_bytes = inflight.size_bytes;

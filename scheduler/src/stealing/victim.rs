@@ -260,12 +260,15 @@ impl Scheduler {
         for key in keys {
             let grant = self.stealing.unacked_grants.remove(&key).expect("listed above");
             for (task, attempt, mut work) in grant.tasks {
+                let mine = self.routing.homes().is_home_of(task);
+                if mine && !self.home.ledger.is_held_by(task, attempt, self.options.me) {
+                    continue; // The thief had reported it, or had given it away.
+                }
                 if is_command(&work.spec) {
                     work.deaths = work.deaths.max(1); // The thief may have crashed because of it.
                 }
                 let input_bytes = work.input_bytes();
                 let ready = self.ready(task, attempt, &work);
-                let mine = self.routing.homes().is_home_of(task);
                 if self.take_in(task, attempt, work, out) {
                     self.holder.home_must_hear(&task);
                     match mine {

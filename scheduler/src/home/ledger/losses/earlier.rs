@@ -106,7 +106,12 @@ impl Ledger {
         self.wake_waiters(task);
         self.awaiting_lost_inputs.remove(&task);
         let gone = self.deleted_outputs(task, earlier.attempt);
-        let refusal = Refusal { end, error: error.to_owned(), gone };
+        let (end, error) = match end {
+            // The parents of its readers are done, so these fail.
+            End::Skipped => (End::Failed, self.lost_input_text(task)),
+            _ => (end, error.to_owned()),
+        };
+        let refusal = Refusal { end, error, gone };
         let job = self.jobs.get_mut(&task.job).expect("the task's job");
         let part = job.parts.get_mut(task.partition()).expect("the task's part");
         let delivers = part.has_edges(task.local.index()) && !job.cancelled;
@@ -118,6 +123,13 @@ impl Ledger {
             false => self.retire(task.job, task.partition(), &idle),
         }
         true
+    }
+
+    /// The reason for tasks that wait for a lost output of a task which was skipped instead of
+    /// making it again.
+    fn lost_input_text(&self, task: TaskId) -> String {
+        let name = self.name(task);
+        format!("an input is lost: task '{name}' was to make it again, and was skipped")
     }
 
     fn put_end_back(&mut self, task: TaskId, earlier: EarlierEnd) {
