@@ -1,10 +1,10 @@
 //! The demand of ready tasks, divided among the queues in their order.
 
-use resources::{Request, Totals};
+use resources::{Reason, Refusal, Request, Totals};
 
-use crate::QueueConfig;
 use crate::gangs::{self, Room};
 use crate::limits::{LINES_MAX, OPEN_MAX, TASKS_PER_NODE_MAX};
+use crate::{Learned, QueueConfig};
 
 /// The margin of a node's end: at most a minute, or a twentieth of a short life.
 const MARGIN_MS_MAX: u64 = 60_000;
@@ -34,8 +34,8 @@ pub struct Demand {
 #[derive(Clone, Debug)]
 pub struct Offering<'a> {
     pub config: &'a QueueConfig,
-    /// The cpus of its first node; 0: none has come yet.
-    pub learned_cpus: u32,
+    /// The offer of its first node.
+    pub learned: Learned,
     /// The nodes of each queued allocation.
     pub queued: Vec<u32>,
     pub running_nodes: u32,
@@ -104,29 +104,57 @@ fn usable_ms(config: &QueueConfig) -> u64 {
 
 impl QueueConfig {
     /// Why no node of the queue can ever run tasks of the class; `None`: one can.
-    /// `learned_cpus`: as in [`Offering`].
+    /// `learned`: as in [`Offering`].
     #[must_use]
-    pub fn refusal(&self, learned_cpus: u32, class: &ClassDemand) -> Option<String> {
-        let Ok(offer) = self.offer(learned_cpus) else {
+    pub fn refusal(&self, learned: &Learned, class: &ClassDemand) -> Option<String> {
+        let Ok(offer) = self.offer(learned) else {
             return Some("its offer is not valid".to_owned());
         };
         let usable = usable_ms(self);
         if class.time_ms > usable {
-            let text = "they ask for more time than its time limit without the margin";
-            return Some(format!("{text} ({} s)", usable / 1000));
+            let asked = class.time_ms.div_ceil(1000);
+            let text = "more time than its time limit without the margin";
+            return Some(format!("they ask for {asked} s: {text} ({} s)", usable / 1000));
         }
-        if let Some(refusal) = offer.refusal(&class.request) {
-            return Some(format!("its nodes offer {offer}: {refusal}"));
+        if let Some(refusal) = self.lack(&offer, learned, &class.request) {
+            return Some(format!("{}: {refusal}", self.offer_text(&offer, learned)));
         }
         let most = self.max_nodes_per_alloc.max(1);
         (class.nodes > most).then(|| format!("its allocations have at most {most} nodes"))
+    }
+
+    /// What its nodes lack. Before the first node, each pool that the queue does not name may come.
+    fn lack(&self, offer: &Totals, learned: &Learned, request: &Request) -> Option<Refusal> {
+        let mut refusal = offer.refusal(request)?;
+        if !learned.is_empty() {
+            return Some(refusal);
+        }
+        let is_certain = |reason: &Reason| match reason {
+            Reason::NoPool { pool, .. } => self.leaves_out(pool),
+            _ => true,
+        };
+        for variant in &mut refusal.variants {
+            variant.reasons.retain(is_certain);
+        }
+        refusal.variants.iter().all(|variant| !variant.reasons.is_empty()).then_some(refusal)
+    }
+
+    /// What its nodes offer, for people.
+    fn offer_text(&self, offer: &Totals, learned: &Learned) -> String {
+        let known = offer.to_string();
+        match (learned.is_empty(), self.cpus) {
+            (false, _) => format!("its nodes offer {known}"),
+            (true, Some(_)) => format!("its nodes offer {known}; other pools are not known yet"),
+            (true, None) if known.is_empty() => "its cpus and pools are not known yet".to_owned(),
+            (true, None) => format!("its nodes offer {known}; their cpus are not known yet"),
+        }
     }
 }
 
 impl Offering<'_> {
     fn ask(&self, left: &mut [Left<'_>]) -> Ask {
         let mut ask = Ask::default();
-        let Ok(offer) = self.config.offer(self.learned_cpus) else {
+        let Ok(offer) = self.config.offer(&self.learned) else {
             ask.lines.push("its offer is not valid".to_owned());
             return ask;
         };
@@ -185,20 +213,23 @@ impl Offering<'_> {
     /// The nodes that start all tasks of a class at once, and those that the class needs.
     fn bins_of(&self, offer: &Totals, left: &Left<'_>) -> Result<(f64, f64), String> {
         let class = left.class;
-        if let Some(why) = self.config.refusal(self.learned_cpus, class) {
+        if let Some(why) = self.config.refusal(&self.learned, class) {
             return Err(why);
         }
         let per_node = tasks_per_node(offer, &class.request).max(1) as f64;
         let mean_ms = class.work_ms as f64 / class.tasks.max(1) as f64;
         let half_ms = self.config.life_s() as f64 * 500.0;
         let bins = left.tasks / per_node;
-        // One task does not end sooner on two nodes.
-        Ok((bins, bins * (mean_ms / half_ms).min(1.0)))
+        // One task does not end sooner on two nodes. If the class asks for a pool that is not known
+        // yet, one node shows whether there is one.
+        let is_known = !self.learned.is_empty() || offer.refusal(&class.request).is_none();
+        let most = if is_known { f64::INFINITY } else { 1.0 };
+        Ok((bins, (bins * (mean_ms / half_ms).min(1.0)).min(most)))
     }
 
     fn wanted(&self, need: f64, at_once: f64, lines: &mut Vec<String>) -> u32 {
         let mut wanted = need.ceil().min(f64::from(u32::MAX)) as u32;
-        if self.config.cpus.is_none() && self.learned_cpus == 0 && wanted > 1 {
+        if self.config.cpus.is_none() && self.learned.is_empty() && wanted > 1 {
             lines.push("the cpus of its nodes are not known yet: it asks for one node".to_owned());
             wanted = 1;
         }
@@ -234,7 +265,8 @@ impl Offering<'_> {
 
 impl ClassDemand {
     /// For people.
-    fn text(&self) -> String {
+    #[must_use]
+    pub fn text(&self) -> String {
         let nodes =
             if self.nodes > 1 { format!("{} nodes of ", self.nodes) } else { String::new() };
         match self.time_ms {
@@ -247,6 +279,7 @@ impl ClassDemand {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::learned::tests::learned;
     use crate::queue::tests::config;
 
     fn class(needs: &str, tasks: u64, each_ms: u64) -> ClassDemand {
@@ -254,7 +287,8 @@ mod tests {
         ClassDemand { request, time_ms: 0, tasks, work_ms: tasks * each_ms, nodes: 1 }
     }
     fn queue(config: &QueueConfig) -> Offering<'_> {
-        Offering { config, learned_cpus: 0, queued: Vec::new(), running_nodes: 0, rests: false }
+        let (learned, queued) = (Learned::default(), Vec::new());
+        Offering { config, learned, queued, running_nodes: 0, rests: false }
     }
     fn asks_of(queue: &Offering<'_>, class: ClassDemand) -> Vec<u32> {
         asks(std::slice::from_ref(queue), vec![class]).remove(0)
@@ -382,7 +416,53 @@ mod tests {
         assert_eq!(asks(&[queue(&half)], vec![class("cpus=1", 2, HOUR)]), [[1]]);
         let unknown = QueueConfig { cpus: None, backlog: 9, ..config("q", 4) };
         assert_eq!(asks(&[queue(&unknown)], vec![class("cpus=1", 9, HOUR)]), [[1]]);
-        let learned = Offering { learned_cpus: 3, ..queue(&unknown) };
-        assert_eq!(asks(&[learned], vec![class("cpus=1", 9, HOUR)]), [[1, 1, 1]]);
+        let known = Offering { learned: learned(&["cpus=3"]), ..queue(&unknown) };
+        assert_eq!(asks(&[known], vec![class("cpus=1", 9, HOUR)]), [[1, 1, 1]]);
+    }
+
+    #[test]
+    fn what_a_queue_does_not_name_is_learned_from_its_first_node() {
+        let resources = vec!["licences=sum(2)".to_owned(), "gpus=[]".to_owned()];
+        let named = QueueConfig { resources, backlog: 9, ..config("q", 4) };
+        let unnamed = QueueConfig { cpus: None, resources: Vec::new(), ..named.clone() };
+        let refusal = |config: &QueueConfig, learned: &Learned, needs: &str| {
+            config.refusal(learned, &class(needs, 1, HOUR))
+        };
+        let first = Learned::default();
+        for needs in ["cpus=2", "cpus=2, memory=10MiB", "gpus=1", "fpgas=1 | cpus=1"] {
+            assert_eq!(refusal(&unnamed, &first, needs), None);
+        }
+        assert_eq!(refusal(&named, &first, "memory=10MiB"), None);
+        let told = |config: &QueueConfig, learned: &Learned, needs: &str| {
+            refusal(config, learned, needs).expect("it is refused")
+        };
+        let text = "its nodes offer cpus=4, licences=2; other pools are not known yet: ";
+        for (needs, why) in [
+            ("cpus=5", "cpus=5: the node has 4 in all"),
+            ("licences=3", "licences=3: the node has 2 in all"),
+            ("gpus/nvidia=1", "the node has no gpus/nvidia"),
+        ] {
+            assert_eq!(told(&named, &first, needs), format!("{text}{why}"));
+        }
+        let unknown = told(&unnamed, &first, "label=slow");
+        assert_eq!(unknown, "its cpus and pools are not known yet: the node lacks the label slow");
+        let learned = learned(&["cpus=2", "memory=1GiB"]);
+        assert_eq!(refusal(&unnamed, &learned, "cpus=2, memory=10MiB, label=fast"), None);
+        let gpus = told(&unnamed, &learned, "gpus=1");
+        let offer = "its nodes offer cpus=2, memory=1GiB, label=fast";
+        assert_eq!(gpus, format!("{offer}: the node has no gpus"));
+        // One node shows whether there is memory, however many tasks wait for it.
+        let memory = || class("cpus=1, memory=500MiB", 9, HOUR);
+        assert_eq!(asks_of(&queue(&named), memory()), [1]);
+        let known = Offering { learned, ..queue(&named) };
+        assert_eq!(asks_of(&known, memory()), [1; 5], "two a node");
+    }
+
+    #[test]
+    fn a_refusal_names_the_time_that_is_asked_for() {
+        let long = ClassDemand { time_ms: HOUR, ..class("cpus=1", 1, HOUR) };
+        let refusal = config("q", 4).refusal(&Learned::default(), &long).expect("too long");
+        let text = "they ask for 3600 s: more time than its time limit without the margin (3540 s)";
+        assert_eq!((refusal.as_str(), long.text().as_str()), (text, "cpus=1, 3600 s"));
     }
 }

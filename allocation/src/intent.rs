@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::{BatchState, How, Row};
 use crate::limits::{LISTED_AFTER_MS, MEMORY_MS};
-use crate::{Mutant, System};
+use crate::{Learned, Mutant, System};
 
 /// The phase of an intent. The first three are open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -67,9 +67,11 @@ pub struct Intent {
     pub started_ms: u64,
     #[serde(default)]
     pub ended_ms: u64,
-    /// The cpus of its first node.
+    /// The cpus that its first node offers, and all that it offers.
     #[serde(default)]
     pub cpus: u32,
+    #[serde(default, skip_serializing_if = "Learned::is_empty")]
+    pub offer: Learned,
     /// Batch jobs that found it taken and ended at once.
     #[serde(default)]
     pub duplicates: u32,
@@ -124,6 +126,7 @@ impl Intent {
             started_ms: 0,
             ended_ms: 0,
             cpus: 0,
+            offer: Learned::default(),
             duplicates: 0,
             reason: String::new(),
             how: None,
@@ -151,11 +154,18 @@ impl Intent {
                 phase: Phase::Running,
                 job: job.to_owned(),
                 started_ms: now_ms,
-                cpus,
+                cpus: if cpus > 0 { cpus } else { self.cpus },
                 reason: String::new(),
                 ..self.clone()
             }),
         }
+    }
+
+    /// A node of it says what it offers; `None`: another one has said so before.
+    #[must_use]
+    pub fn with_offer(&self, offer: &Learned) -> Option<Self> {
+        let is_first = self.phase == Phase::Running && self.offer.is_empty();
+        is_first.then(|| Self { cpus: offer.cpus(), offer: offer.clone(), ..self.clone() })
     }
 
     /// The batch job ends, and says how.
@@ -252,6 +262,7 @@ impl Intent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::learned::tests::learned;
 
     fn intent() -> Intent {
         Intent::new(1, "st-c-q-1".into(), (System::Slurm, 1), "n0", 1000)
@@ -272,6 +283,18 @@ mod tests {
         assert!(matches!(outcome, Outcome::Failed(_)) && judged.judged().is_none());
         assert!(matches!(over.claim("7", 4, 3001, None), Claim::Ends(..)));
         assert_eq!(first.ended("8", How::Completed, 3000), None);
+    }
+
+    #[test]
+    fn the_first_node_says_what_it_offers() {
+        let offer = learned(&["cpus=2", "memory=1GiB"]);
+        assert_eq!(intent().with_offer(&offer), None, "no batch job has it");
+        let Claim::Works(claimed) = intent().claim("7", 0, 2000, None) else { panic!("free") };
+        let noted = claimed.with_offer(&offer).expect("the first one");
+        assert_eq!((noted.cpus, &noted.offer), (2, &offer));
+        assert_eq!(noted.with_offer(&learned(&["cpus=4"])), None);
+        let Claim::Works(again) = noted.claim("7", 0, 3000, None) else { panic!("requeued") };
+        assert_eq!((again.cpus, &again.offer), (2, &offer));
     }
 
     #[test]

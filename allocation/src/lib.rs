@@ -12,6 +12,7 @@ and names the next effect: a read or a swap of a key, or a command of the batch 
 |---|---|
 | [`Owner`] | one round after another: the lease, the batch jobs, the demand, one submission |
 | [`QueueConfig`], [`QueueState`] | what a queue asks for, and what its owner knows of it |
+| [`Learned`] | the offer of the first node of a queue |
 | [`Intent`] | from the intent to the end, and the claim of a batch job |
 | [`plan`] | the demand of ready tasks, divided among the queues |
 | [`Lease`] | the owner of a site, and its politeness |
@@ -24,6 +25,7 @@ mod demand;
 mod gangs;
 mod intent;
 pub mod keys;
+mod learned;
 mod lease;
 pub mod limits;
 mod mutant;
@@ -33,6 +35,7 @@ mod queue;
 pub use batch::{BatchState, How, Row};
 pub use demand::{Ask, ClassDemand, Demand, Offering, plan};
 pub use intent::{Claim, Intent, Phase};
+pub use learned::Learned;
 pub use lease::Lease;
 pub use mutant::Mutant;
 pub use owner::{Effect, Input, Owner, Submission};

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use resources::{Name, Offer, Pool, Totals, parse_no_pool, parse_pool};
 use serde::{Deserialize, Serialize};
 
+use crate::Learned;
 use crate::limits::{
     ARGUMENTS_MAX, NAME_LENGTH_MAX, NODES_MAX, PAUSES_MS, TEXT_BYTES_MAX, TIME_LIMIT_S_MAX,
     TIME_LIMIT_S_MIN,
@@ -103,6 +104,12 @@ pub enum QueueError {
     TimeLimit,
     #[error("the time limit of nodes is at least one minute")]
     NodeTimeLimit,
+    #[error("the time limit of nodes is longer than that of their allocation")]
+    NodeOutlives,
+    #[error("the idle timeout of nodes is longer than 0 s")]
+    IdleTimeout,
+    #[error("an allocation has up to {nodes} nodes, and all allocations have at most {most}")]
+    Nodes { nodes: u32, most: u32 },
     #[error("{what} is from 1 to {most}")]
     Count { what: &'static str, most: u32 },
     #[error("the minimum utilization is from 0 to 1")]
@@ -129,6 +136,12 @@ impl QueueConfig {
         if self.node_time_limit_s.is_some_and(|limit| limit < TIME_LIMIT_S_MIN) {
             return Err(QueueError::NodeTimeLimit);
         }
+        if self.node_time_limit_s.is_some_and(|limit| limit > self.time_limit_s) {
+            return Err(QueueError::NodeOutlives);
+        }
+        if self.idle_timeout_s == 0 {
+            return Err(QueueError::IdleTimeout);
+        }
         let counts = [
             ("the number of nodes of an allocation", Some(self.max_nodes_per_alloc)),
             ("the number of nodes", self.max_nodes),
@@ -141,6 +154,10 @@ impl QueueConfig {
                 return Err(QueueError::Count { what, most });
             }
         }
+        let nodes = self.max_nodes_per_alloc;
+        if let Some(most) = self.max_nodes.filter(|&most| most < nodes) {
+            return Err(QueueError::Nodes { nodes, most });
+        }
         if !(0.0..=1.0).contains(&self.min_utilization) {
             return Err(QueueError::Utilization);
         }
@@ -152,7 +169,7 @@ impl QueueConfig {
         {
             return Err(QueueError::Arguments);
         }
-        self.offer(1).map(|_| ())
+        self.offer(&Learned::default()).map(|_| ())
     }
 
     /// The longest life of a node.
@@ -161,8 +178,8 @@ impl QueueConfig {
         self.node_time_limit_s.map_or(self.time_limit_s, |limit| limit.min(self.time_limit_s))
     }
 
-    /// The offer of each node. `learned`: its cpus, if the configuration leaves them out.
-    pub fn offer(&self, learned: u32) -> Result<Totals, QueueError> {
+    /// The offer of each node, as far as it is known: what the queue names, and what is learned.
+    pub fn offer(&self, learned: &Learned) -> Result<Totals, QueueError> {
         let wrong = |text: String| QueueError::Offer(text);
         let mut pools: Vec<Pool> = Vec::new();
         for text in self.resources.iter().filter(|text| parse_no_pool(text).is_none()) {
@@ -176,9 +193,17 @@ impl QueueConfig {
             return Err(wrong("the cpus of a queue are given by --cpus".to_owned()));
         }
         let offer = Offer::new(pools, Vec::new()).map_err(|error| wrong(error.to_string()))?;
-        let cpus = self.cpus.unwrap_or_else(|| learned.max(1));
-        let offer = offer.with_cpus(cpus).ok_or_else(|| wrong("too many cpus".to_owned()))?;
-        Ok(Totals::from(&offer))
+        let offer = match self.cpus {
+            Some(cpus) => offer.with_cpus(cpus).ok_or_else(|| wrong("too many cpus".to_owned()))?,
+            None => offer,
+        };
+        Ok(learned.complete(Totals::from(&offer)))
+    }
+
+    /// Whether its nodes offer no pool of that name, although it may be found on them.
+    pub(crate) fn leaves_out(&self, pool: &Name) -> bool {
+        let mut left_out = self.resources.iter().filter_map(|text| parse_no_pool(text));
+        left_out.any(|name| name.covers(pool))
     }
 }
 
@@ -192,8 +217,9 @@ pub struct QueueState {
     /// Failures one after another, and the end of the pause after the last one.
     pub failures: u32,
     pub not_before_ms: u64,
-    /// The cpus that the first node had.
+    /// The cpus that the first node offered, and all that it offered.
     pub cpus: u32,
+    pub offer: Learned,
     /// Counts since the queue was made.
     pub submissions: u64,
     pub refusals: u64,
@@ -267,6 +293,10 @@ pub(crate) mod tests {
         assert_eq!(with(|q| q.name = "owner".into()), QueueError::Reserved("owner".into()));
         assert_eq!(with(|q| q.time_limit_s = 5), QueueError::TimeLimit);
         assert_eq!(with(|q| q.node_time_limit_s = Some(5)), QueueError::NodeTimeLimit);
+        assert_eq!(with(|q| q.node_time_limit_s = Some(3601)), QueueError::NodeOutlives);
+        assert_eq!(with(|q| q.idle_timeout_s = 0), QueueError::IdleTimeout);
+        let few = |q: &mut QueueConfig| (q.max_nodes_per_alloc, q.max_nodes) = (5, Some(2));
+        assert_eq!(with(few), QueueError::Nodes { nodes: 5, most: 2 });
         assert_eq!(with(|q| q.min_utilization = 1.5), QueueError::Utilization);
         assert!(matches!(with(|q| q.backlog = 0), QueueError::Count { .. }));
         assert!(matches!(with(|q| q.resources = vec!["gpus".into()]), QueueError::Offer(_)));

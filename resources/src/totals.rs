@@ -120,6 +120,28 @@ impl Totals {
         Ok(Self { pools, labels, end, preferences })
     }
 
+    /// The same node with these pools and labels too, where it lacks them.
+    #[must_use]
+    pub fn with_missing(
+        mut self,
+        pools: impl IntoIterator<Item = (Name, Amount)>,
+        labels: impl IntoIterator<Item = Name>,
+    ) -> Self {
+        for (name, amount) in pools {
+            if !self.pools.iter().any(|(own, ..)| *own == name) {
+                self.pools.push((name, amount, amount));
+            }
+        }
+        for label in labels {
+            if !self.labels.contains(&label) {
+                self.labels.push(label);
+            }
+        }
+        self.pools.sort();
+        self.labels.sort();
+        self
+    }
+
     /// The pools with their whole amounts.
     pub fn pools(&self) -> impl Iterator<Item = (&Name, Amount)> {
         self.pools.iter().map(|(name, amount, _)| (name, *amount))
@@ -235,15 +257,17 @@ impl Totals {
 
 impl std::fmt::Display for Totals {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (at, (name, amount, _)) in self.pools.iter().enumerate() {
-            f.write_str(if at > 0 { ", " } else { "" })?;
+        let mut separator = "";
+        for (name, amount, _) in &self.pools {
             match name.is_bytes() {
-                true => write!(f, "{name}={}", amount.rounded_size())?,
-                false => write!(f, "{name}={amount}")?,
+                true => write!(f, "{separator}{name}={}", amount.rounded_size())?,
+                false => write!(f, "{separator}{name}={amount}")?,
             }
+            separator = ", ";
         }
         for label in &self.labels {
-            write!(f, ", label={label}")?;
+            write!(f, "{separator}label={label}")?;
+            separator = ", ";
         }
         Ok(())
     }

@@ -66,9 +66,8 @@ pub fn job_script(submission: &Submission, place: &Place) -> String {
     format!(
         "#!/bin/bash\n{directives}\n\
          umask {umask:04o}\n\
-         cpus=${{SLURM_CPUS_ON_NODE:-$(nproc)}}\n\
          end={end}\n\
-         to=$({starling} alloc claim {name} {number} --job \"{job}\" --cpus \"$cpus\") || exit 1\n\
+         to=$({starling} alloc claim {name} {number} --job \"{job}\") || exit 1\n\
          # Another batch job has this allocation.\n\
          [ \"$to\" = taken ] && exit 0\n\
          {on_each} /bin/sh {node} \"$to\" \"$end\"\n\
@@ -175,6 +174,7 @@ mod tests {
             at("'/opt/star ling' --dir /d alloc claim fast 3") < at("srun --overlap --no-kill")
         );
         assert!(at("srun ") < at("alloc ended fast 3"));
+        assert!(!script.contains("--cpus "), "a node says itself what it offers: {script}");
         let (pbs, place) = submission(|queue| queue.arguments = vec!["-q".into(), "a b".into()]);
         let script = job_script(&pbs, &place);
         assert!(

@@ -62,11 +62,13 @@ impl Round {
 }
 
 impl Queue {
-    /// The cpus that the first node of it had.
+    /// The offer of its first node.
     pub(super) fn learn(&mut self) {
-        let cpus = self.intents.values().map(|intent| intent.cpus).find(|&cpus| cpus > 0);
-        if let Some(cpus) = cpus.filter(|_| self.state.cpus == 0) {
-            (self.state.cpus, self.is_changed) = (cpus, true);
+        let mut offers = self.intents.values().map(|intent| &intent.offer);
+        let first = offers.find(|offer| !offer.is_empty());
+        if let Some(offer) = first.filter(|_| self.state.offer.is_empty()) {
+            (self.state.cpus, self.state.offer) = (offer.cpus(), offer.clone());
+            self.is_changed = true;
         }
     }
 

@@ -20,7 +20,7 @@ impl Queue {
         };
         Offering {
             config: &self.config,
-            learned_cpus: self.state.cpus,
+            learned: self.state.offer.clone(),
             queued: nodes(Phase::is_expected).collect(),
             running_nodes: nodes(|phase| phase == Phase::Running).sum(),
             rests: now_ms < self.state.not_before_ms,

@@ -11,6 +11,8 @@ use verb::units::Timespan;
 use crate::alloc::calls;
 use crate::alloc::records::Records;
 
+const NS_PER_S: u128 = 1_000_000_000;
+
 #[derive(Args, Debug)]
 pub(crate) struct AddArgs {
     /// The batch system: slurm or pbs
@@ -92,7 +94,7 @@ impl AddArgs {
             max_nodes: self.max_nodes,
             backlog: self.backlog,
             min_utilization: self.min_utilization,
-            idle_timeout_s: self.idle_timeout.0.as_secs().max(1),
+            idle_timeout_s: self.idle_timeout.0.as_nanos().div_ceil(NS_PER_S) as u64,
             arguments: self.arguments.clone(),
             node_arguments: self.node_arguments.clone(),
             node_init: self.node_init.clone(),

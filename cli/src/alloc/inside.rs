@@ -16,6 +16,7 @@ pub(crate) struct ClaimArgs {
     number: u64,
     #[arg(long, value_name = "ID")]
     job: String,
+    // Of scripts of earlier versions. A node says itself what it offers.
     #[arg(long, default_value_t = 0)]
     cpus: u32,
 }

@@ -9,6 +9,7 @@ mod change;
 mod demand;
 mod dry_run;
 mod inside;
+pub(crate) mod learn;
 pub(crate) mod offers;
 pub(crate) mod owner;
 mod records;

@@ -40,7 +40,7 @@ fn present(map: &wire::ClusterMap) -> Offers {
     Offers::of(members.filter_map(offer))
 }
 
-fn offer(member: &wire::Member) -> Option<Totals> {
+pub(super) fn offer(member: &wire::Member) -> Option<Totals> {
     match member.offer.is_empty() {
         true => Some(Totals::cpus(member.slots)),
         false => Totals::decode(&member.offer).ok(),
@@ -59,10 +59,9 @@ fn class_of(spec: &wire::Spec) -> Option<ClassDemand> {
     })
 }
 
-/// Why no node of the queue can run such a task. Its first node may have any number of cpus.
+/// Why no node of the queue can run such a task.
 fn refusal(queue: &QueueRecord, class: &ClassDemand) -> Option<String> {
-    let learned = if queue.state.cpus > 0 { queue.state.cpus } else { u32::from(u16::MAX) };
-    queue.config.refusal(learned, class)
+    queue.config.refusal(&queue.learned(), class)
 }
 
 /// The first task that no present node and no queue can run. Without queues the homes refuse it.
@@ -78,9 +77,8 @@ fn refused<'s>(
         };
         let refusals: Option<Vec<String>> = queues.iter().map(why).collect();
         if let Some(refusals) = refusals {
-            let (name, request) = (&spec.name, &class.request);
-            let text =
-                format!("task '{name}': no node and no queue can run what asks for {request}");
+            let (name, asked) = (&spec.name, class.text());
+            let text = format!("task '{name}': no node and no queue can run what asks for {asked}");
             return Some(Failure::refused(text).hint(refusals.join("; ")));
         }
     }
@@ -203,6 +201,35 @@ mod tests {
         assert!(text.contains("nolabel") && text.contains("queue q: "), "{text}");
         assert!(refused(&[]).is_none(), "the homes refuse it");
         assert!(refused(&[queue(&["other"], false), queue(&["nolabel"], true)]).is_none());
+    }
+
+    /// Whether a queue without a node yet serves a task is not known. Its first node shows it, also
+    /// before the owner has noted that.
+    #[test]
+    fn what_a_queue_does_not_name_is_not_known_before_its_first_node() {
+        let spec = |text: &str, time_s: u64| {
+            let request = text.parse::<Request>().expect("a request").encode();
+            let time_request_ns = time_s * 1_000_000_000;
+            wire::Spec { name: "t".into(), request, time_request_ns, ..Default::default() }
+        };
+        let said = |queue: QueueRecord, spec: &wire::Spec| {
+            refused(&[queue], [spec], |_| true).map(|failure| failure.render())
+        };
+        let memory = spec("cpus=2, memory=10MiB", 0);
+        assert_eq!(said(queue(&[], false), &memory), None);
+        let long = said(queue(&[], false), &spec("cpus=1", 3600)).expect("too long");
+        assert!(long.contains("what asks for cpus=1, 3600 s"), "{long}");
+        assert!(long.contains("queue q: they ask for 3600 s: more time"), "{long}");
+        let intent = serde_json::json!({
+            "number": 1, "name": "n", "system": System::Slurm, "nodes": 1, "phase": "running",
+            "made_ms": 1, "offer": {"pools": {"cpus": "2"}},
+        });
+        let intent = || serde_json::from_value(intent.clone()).expect("an intent");
+        let known = || QueueRecord { intents: vec![intent()], ..queue(&[], false) };
+        let lacks = said(known(), &memory).expect("there is no memory");
+        assert!(lacks.contains("its nodes offer cpus=2: the node has no memory"), "{lacks}");
+        assert_eq!(said(known(), &spec("cpus=2", 0)), None);
+        assert!(said(known(), &spec("cpus=3", 0)).is_some());
     }
 
     #[test]

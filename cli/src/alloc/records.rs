@@ -1,6 +1,6 @@
 //! The records of allocations in the key-value store.
 
-use allocation::{Intent, Lease, QueueConfig, QueueState, System, keys, limits};
+use allocation::{Intent, Learned, Lease, QueueConfig, QueueState, System, keys, limits};
 use client::{Cas, Client, Kv};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,6 +21,15 @@ pub(super) struct QueueRecord {
     pub(super) config: QueueConfig,
     pub(super) state: QueueState,
     pub(super) intents: Vec<Intent>,
+}
+
+impl QueueRecord {
+    /// The offer of its first node, also if its owner has not noted it yet.
+    pub(super) fn learned(&self) -> Learned {
+        let noted = self.intents.iter().map(|intent| &intent.offer);
+        let mut offers = std::iter::once(&self.state.offer).chain(noted);
+        offers.find(|offer| !offer.is_empty()).cloned().unwrap_or_default()
+    }
 }
 
 impl Records {

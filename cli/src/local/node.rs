@@ -239,6 +239,7 @@ fn start(context: &Context, args: StartArgs) -> Done {
         context.output.note(&format!("the live page: {}", page.url()));
         page.serve(Context::new(context.output, context.settings.clone(), Some(dir.clone())))?;
     }
+    alloc::learn::start(&dir, node.0);
     if !no_alloc {
         alloc::owner::start(&dir, node.0, handle.incarnation().0, verb::output::say);
     }

@@ -153,7 +153,9 @@ pub(super) fn add_words(
     let mut flag = |name: &str, value: String| words.push(format!("{name}={value}"));
     flag("--time-limit", format!("{}s", args.time_limit.0.as_secs()));
     flag("--backlog", args.backlog.to_string());
-    flag("--max-nodes-per-alloc", args.max_workers_per_alloc.to_string());
+    // HyperQueue accepts fewer workers in all than in one allocation.
+    let most = args.max_worker_count.unwrap_or(u32::MAX).max(1);
+    flag("--max-nodes-per-alloc", args.max_workers_per_alloc.min(most).to_string());
     flag("--idle-timeout", format!("{}s", args.idle_timeout.0.as_secs().max(1)));
     flag("--min-utilization", args.min_utilization.to_string());
     if let Some(limit) = args.worker_time_limit {

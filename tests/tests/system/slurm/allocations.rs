@@ -39,3 +39,33 @@ fn slurm_starts_nodes_for_tasks() {
     starling(&["down"]).ok();
     slurm.end();
 }
+
+/// The variables of Slurm name fewer cpus than the node finds: what the node offers counts.
+#[test]
+fn a_queue_of_slurm_learns_what_its_node_offers() {
+    let Some(programs) = Programs::find() else { return };
+    let sandbox = Sandbox::new();
+    let slurm = Slurm::start(&sandbox, &programs);
+    let directory = sandbox.path("cluster").display().to_string();
+    let starling = |arguments: &[&str]| {
+        let mut command = slurm.command(binary());
+        command.args(["--dir", &directory]).args(arguments);
+        sandbox.start_command(command).end()
+    };
+    starling(&["up", "--nodes", "1", "--slots", "0"]).ok();
+    let add = ["alloc", "add", "slurm", "--name", "q", "--idle-timeout", "3s", "--max-nodes", "1"];
+    starling(&add).ok();
+    starling(&["submit", "--memory", "10MiB", "--wait", "--", "true"]).ok();
+    let info = || starling(&["alloc", "info", "q", "--json"]).ok().json();
+    let cpus = || info()["queue"]["state"]["cpus"].as_u64();
+    wait_until("the owner has learned the offer", || cpus() > Some(0));
+    wait_until("its batch job has ended", || info()["queue"]["intents"][0]["phase"] == "ended");
+    let cpus = cpus().expect("it is known");
+    let wide = (cpus + 1).to_string();
+    let refused = starling(&["submit", "--cpus", &wide, "--", "true"]).expect_code(4).stderr;
+    assert!(refused.contains(&format!("its nodes offer cpus={cpus}, ")), "{refused}");
+    starling(&["submit", "--cpus", &cpus.to_string(), "--wait", "--", "true"]).ok();
+    starling(&["alloc", "remove", "q"]).ok();
+    starling(&["down"]).ok();
+    slurm.end();
+}
