@@ -251,7 +251,7 @@ mod tests {
             Arc::new(Offer::new(vec![pool], Vec::new()).unwrap())
         };
         let mut options = NodeOptions::new(Path::new("/nowhere"), NodeId(1), 2);
-        options.offers = vec![offer("cpus=[0,2]"), offer("cpus=[1]")];
+        options.offers = vec![offer("cpus=2"), offer("cpus=1")];
         options.slots = 1;
         assert_eq!(options.pin_refusal(), None);
         options.slots = 2;

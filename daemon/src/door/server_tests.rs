@@ -57,7 +57,7 @@ impl Host for Node {
 }
 
 fn with_token(door: Door, token: Token, dir: tempfile::TempDir) -> Node {
-    let (killed, gone, ended) = Default::default();
+    let (killed, gone, ended) = (Mutex::default(), Mutex::default(), Mutex::default());
     Node { door, token, killed, gone, ended, _dir: dir }
 }
 
