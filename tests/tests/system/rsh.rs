@@ -130,8 +130,8 @@ fn only_nodes_of_the_gang_are_reached() {
     instance.down();
 }
 
-/// A script that takes this number of bytes elsewhere by each of several commands, and ignores their
-/// exit codes.
+/// A script with several commands elsewhere, of which each takes this number of bytes. It ignores
+/// their exit codes.
 fn eating(commands: u32, bytes: u32, then: &str) -> String {
     format!(
         r#"other=$(sed -n 2p "$STARLING_MPI_HOSTFILE")
