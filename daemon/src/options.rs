@@ -122,8 +122,14 @@ impl NodeOptions {
         let offer = self.offers.get(at);
         let cpus = offer.and_then(|offer| offer.pool(&Name::cpus())).and_then(Pool::amount);
         let cpus = cpus.map_or(0, |cpus| cpus.whole_part());
-        (u64::from(self.slots) > cpus)
-            .then(|| format!("the node has {} slots, and knows {cpus} cpus", self.slots))
+        let slots = u64::from(self.slots);
+        let named = |number: u64, thing: &str| match number {
+            1 => format!("1 {thing}"),
+            _ => format!("{number} {thing}s"),
+        };
+        (slots > cpus).then(|| {
+            format!("the node has {}, and knows {}", named(slots, "slot"), named(cpus, "cpu"))
+        })
     }
     /// The resources of this node in the form of the map.
     #[must_use]
@@ -237,6 +243,21 @@ mod tests {
     use proto::Span;
 
     use super::*;
+
+    #[test]
+    fn a_node_with_more_slots_than_cpus_pins_nothing() {
+        let offer = |cpus: &str| {
+            let pool = resources::parse_pool(cpus).unwrap();
+            Arc::new(Offer::new(vec![pool], Vec::new()).unwrap())
+        };
+        let mut options = NodeOptions::new(Path::new("/nowhere"), NodeId(1), 2);
+        options.offers = vec![offer("cpus=2"), offer("cpus=1")];
+        options.slots = 1;
+        assert_eq!(options.pin_refusal(), None);
+        options.slots = 2;
+        let refusal = options.pin_refusal();
+        assert_eq!(refusal.as_deref(), Some("the node has 2 slots, and knows 1 cpu"));
+    }
 
     #[test]
     fn impossible_options_are_refused() {

@@ -24,7 +24,7 @@ use crate::inputs::shared_files::SharedFiles;
 use crate::inputs::shared_trees::SharedTrees;
 use crate::inputs::uploads::Uploads;
 use crate::limits::{TREE_COPIES_BYTES_MAX, TREE_COPIES_SHARE};
-use crate::members::{MemberCommand, MemberEnd, MemberStreams, Members};
+use crate::members::Members;
 use crate::objects::ObjectStore;
 use crate::pool::Pool;
 use crate::private;
@@ -246,10 +246,10 @@ impl fmt::Debug for Shared {
 /// Runs the work of one node. Dropping it stops it.
 #[derive(Debug)]
 pub struct Executor {
-    shared: Arc<Shared>,
-    commands: Arc<Commands>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) commands: Arc<Commands>,
     workers: Arc<Workers>,
-    members: Members,
+    pub(crate) members: Members,
 }
 
 impl Executor {
@@ -456,24 +456,6 @@ impl Executor {
             self.shared.finish((task, next), failure(text));
         }
         true
-    }
-
-    /// Starts a command in a part of a gang; returns its number. `ended` is called once, from a
-    /// thread of the executor, unless this fails.
-    ///
-    /// # Errors
-    /// It cannot be started: one line.
-    pub fn start_member(
-        &self,
-        command: MemberCommand,
-        ended: impl FnOnce(MemberEnd) + Send + 'static,
-    ) -> Result<(u64, MemberStreams), String> {
-        self.members.start(command, Box::new(ended))
-    }
-
-    /// Ends a command in a part of a gang with its process group.
-    pub fn kill_member(&self, number: u64) {
-        self.members.kill(number);
     }
 
     /// Removes the objects of an attempt that will never be needed.

@@ -73,7 +73,7 @@ mod workers;
 
 pub use commands::doorway::{Doorway, Entrance};
 pub use commands::expand;
-pub use commands::gang::NODE_PREFIX;
+pub use commands::gang::{MemberTotals, NODE_PREFIX};
 pub use error::ExecutorError;
 pub use executor::{AttemptOutcome, Executor, ExecutorConfig};
 pub use inputs::uploads::{IncomingUpload, UploadError, UploadFinder, Uploads};

@@ -17,21 +17,23 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use proto::wire::CpuPin;
-use proto::work::{GangNode, Part};
+use proto::work::{GangNode, Part, Used};
+use proto::{Attempt, NodeId, TaskId};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::commands::doorway::Entrance;
 use crate::commands::environment::push_variable;
-use crate::commands::gang::push_gang;
+use crate::commands::gang::{MemberTotals, push_gang};
 use crate::commands::names::is_hidden_variable;
 use crate::commands::pin::{PIN_VARIABLE, push_pin};
-use crate::commands::resources::{granted_memory_bytes, push_resources, size};
+use crate::commands::resources::{granted_memory_bytes, memory_of_limit, push_resources};
 use crate::commands::stage::text_of;
 use crate::error::reason;
-use crate::executor::Shared;
+use crate::executor::{Executor, Shared};
 use crate::private;
 use crate::spawner::starter::{Program, Starter};
 use crate::spawner::wire::{Exit, Frames, Report};
+use crate::table::Phase;
 
 /// The bytes that one read takes.
 const READ_BYTES: usize = 64 << 10;
@@ -81,6 +83,35 @@ pub struct MemberCommand {
     pub entrance: Option<Entrance>,
 }
 
+impl Executor {
+    /// Starts a command in a part of a gang; returns its number. `ended` is called once, from a
+    /// thread of the executor, unless this fails.
+    ///
+    /// # Errors
+    /// It cannot be started: one line.
+    pub fn start_member(
+        &self,
+        command: MemberCommand,
+        ended: impl FnOnce(MemberEnd) + Send + 'static,
+    ) -> Result<(u64, MemberStreams), String> {
+        self.members.start(command, Box::new(ended))
+    }
+
+    /// Ends a command in a part of a gang with its process group.
+    pub fn kill_member(&self, number: u64) {
+        self.members.kill(number);
+    }
+
+    /// Adds what commands of its gang have used to an attempt of this node. With a reason for a
+    /// failure the attempt ends, and fails. False if no command of the attempt runs here.
+    pub fn add_members(&self, task: TaskId, attempt: Attempt, totals: MemberTotals) -> bool {
+        match self.shared.table.phase((task, attempt)) {
+            Some(Phase::Command(number)) => self.commands.add_members(number, totals),
+            _ => false,
+        }
+    }
+}
+
 /// The node's ends of the pipes of a command.
 #[derive(Debug)]
 pub struct MemberStreams {
@@ -96,6 +127,8 @@ pub struct MemberEnd {
     pub code: i32,
     /// The reason why it could not start or be watched; empty: it ended by itself.
     pub failure: String,
+    /// What it has used, and the reason for which its attempt must fail.
+    pub totals: MemberTotals,
 }
 
 type Ended = Box<dyn FnOnce(MemberEnd) + Send>;
@@ -104,6 +137,7 @@ struct Running {
     ended: Ended,
     /// Its directory for temporary files.
     directory: PathBuf,
+    memory_limit_bytes: u64,
 }
 
 #[derive(Default)]
@@ -201,8 +235,9 @@ impl Inner {
         let spawner = state.spawners << 32;
         let starter = state.starter.as_mut().expect("started above");
         let number = spawner | starter.next_number();
+        let memory_limit_bytes = prepared.memory_limit_bytes;
         let streams = prepared.spawn(starter)?;
-        state.running.insert(number, Running { ended, directory });
+        state.running.insert(number, Running { ended, directory, memory_limit_bytes });
         Ok((number, streams))
     }
 
@@ -236,7 +271,9 @@ impl Inner {
             for exit in reports.drain(..).filter_map(|report| report.exit) {
                 let running = self.state().running.remove(&(spawner << 32 | exit.number));
                 if let Some(running) = running {
-                    running.end(of_exit(&exit));
+                    let node = self.shared.config.node;
+                    let end = of_exit(&exit, node, running.memory_limit_bytes);
+                    running.end(end);
                 }
             }
             if whole.is_err() {
@@ -253,7 +290,8 @@ impl Inner {
         }
         let failure = "the spawner process of the node ended; the command was killed";
         for running in rest.into_values() {
-            running.end(MemberEnd { code: CODE_LOST, failure: failure.to_owned() });
+            let (failure, totals) = (failure.to_owned(), MemberTotals::default());
+            running.end(MemberEnd { code: CODE_LOST, failure, totals });
         }
     }
 }
@@ -266,13 +304,17 @@ impl Running {
     }
 }
 
-fn of_exit(exit: &Exit) -> MemberEnd {
-    let failure = match (exit.memory_bytes, exit.failure.is_empty()) {
-        (0, _) => exit.failure.clone(),
-        (bytes, _) => format!("memory: it used {}, more than the task asked for", size(bytes)),
+fn of_exit(exit: &Exit, node: NodeId, memory_limit_bytes: u64) -> MemberEnd {
+    let (failure, of_attempt) = match exit.memory_bytes {
+        0 => (exit.failure.clone(), String::new()),
+        bytes => {
+            let figures = memory_of_limit(bytes, memory_limit_bytes);
+            (format!("memory: {figures}"), format!("memory on {node}: {figures}"))
+        }
     };
     let code = if exit.signal > 0 { SIGNAL_CODES + exit.signal } else { exit.code };
-    MemberEnd { code, failure }
+    let used = Used { cpu_us: exit.cpu_us, max_rss_kib: exit.max_rss_kib };
+    MemberEnd { code, failure, totals: MemberTotals { used, failure: of_attempt } }
 }
 
 /// A command with all that it needs of the disk.
@@ -281,6 +323,8 @@ struct Prepared {
     argv: Vec<Vec<u8>>,
     directory: String,
     memory_limit_bytes: u64,
+    /// Names the part: its commands share the limit.
+    memory_group: Vec<u8>,
     cpus: Vec<u32>,
 }
 
@@ -299,6 +343,7 @@ impl Prepared {
             argv: argv.to_vec(),
             directory: text_of(cwd),
             memory_limit_bytes: granted_memory_bytes(granted),
+            memory_group: format!("{}/{}", command.part.task, command.part.attempt).into_bytes(),
         })
     }
 
@@ -312,6 +357,7 @@ impl Prepared {
             directory: &self.directory,
             fds: &[(their_in.as_fd(), 0), (their_out.as_fd(), 1), (their_err.as_fd(), 2)],
             memory_limit_bytes: self.memory_limit_bytes,
+            memory_group: self.memory_group,
             cpus: self.cpus,
         };
         starter.run(program).map_err(|error| reason(&error))?;
@@ -399,9 +445,13 @@ mod tests {
 
     #[test]
     fn an_end_has_the_code_of_a_shell() {
-        let exit = |code, signal| of_exit(&Exit { code, signal, ..Exit::default() }).code;
+        let end = |exit: &Exit| of_exit(exit, NodeId(1), 2 << 30);
+        let exit = |code, signal| end(&Exit { code, signal, ..Exit::default() }).code;
         assert_eq!((exit(3, 0), exit(0, 9)), (3, 137));
-        let killed = Exit { memory_bytes: 3 << 30, signal: 9, ..Exit::default() };
-        assert!(of_exit(&killed).failure.contains("3 GiB"));
+        let killed = Exit { memory_bytes: 3 << 30, signal: 9, cpu_us: 7, ..Exit::default() };
+        let MemberEnd { code, failure, totals } = end(&killed);
+        assert_eq!((code, failure.as_str()), (137, "memory: 3 GiB of 2 GiB asked"));
+        assert_eq!(totals.failure, "memory on n1: 3 GiB of 2 GiB asked");
+        assert_eq!(totals.used, Used { cpu_us: 7, max_rss_kib: 0 });
     }
 }

@@ -430,5 +430,8 @@ fn variants_have_commands_of_their_own_and_a_patience() {
     let own = own.replace("[\"\"]", "[\"x\"]");
     assert!(refused(&format!("{sleeps}{own}")).contains("has a command, and the task has none"));
     assert!(refused(&format!("{head}patience = \"1s\"\n")).contains("only one"));
+    let gang = "nodes = 2\npatience = \"1s\"\nvariants = [\"cpus=1\", \"cpus=2\"]\n";
+    let error = refused(&format!("{head}{gang}"));
+    assert!(error.contains("a task on several nodes has no patience"), "{error}");
     assert!(refused(&format!("{head}variants = [{{ command = [\"x\"] }}]\n")).contains("needs"));
 }

@@ -340,7 +340,7 @@ impl Door {
                 Piece::Stdout(data) => output(OutputPiece::Stdout(data)),
                 Piece::Stderr(data) => output(OutputPiece::Stderr(data)),
                 Piece::End(end) => {
-                    let wire::RshEnd { code, failure } = end.clone();
+                    let wire::RshEnd { code, failure, .. } = end.clone();
                     return Ok(RemoteEnd { code, failure });
                 }
             };

@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, mpsc};
 use wire::door_request::Body as Asked;
 use wire::door_response::Body as Answered;
 use wire::rsh_input::Body as In;
+use wire::rsh_output::Body as Out;
 
 use super::server::{DOOR_FRAME_TIMEOUT, Host, in_time};
 use crate::door::frames;
@@ -42,10 +43,14 @@ pub(super) async fn pass(
     };
     let (sender, inputs) = mpsc::channel(RSH_QUEUE_PIECES);
     let (outputs, mut answers) = mpsc::channel(RSH_QUEUE_PIECES);
-    host.rsh(to, start, inputs, outputs);
+    let (task, attempt) = rsh::key_of(&start);
+    Arc::clone(&host).rsh(to, start, inputs, outputs);
     let (mut reader, mut writer) = stream.split();
     let write = async {
         while let Some(output) = answers.recv().await {
+            if let Out::End(end) = &output {
+                host.member_ended(task, attempt, end);
+            }
             let output = wire::RshOutput { body: Some(output) };
             let body = Some(Answered::Output(output));
             // A caller may read slowly, and no other one waits for it.

@@ -49,6 +49,8 @@ pub(crate) trait Host: Send + Sync + 'static {
         inputs: Inputs,
         outputs: Outputs,
     );
+    /// Such a command of an attempt has ended; its caller learns of it afterwards.
+    fn member_ended(&self, task: proto::TaskId, attempt: proto::Attempt, end: &wire::RshEnd);
     /// Writes a line for the operator.
     fn note(&self, text: &str);
 }
@@ -68,6 +70,9 @@ impl Host for Shared {
         outputs: Outputs,
     ) {
         tokio::spawn(crate::rpc::rsh::call(self, to, start, inputs, outputs));
+    }
+    fn member_ended(&self, task: proto::TaskId, attempt: proto::Attempt, end: &wire::RshEnd) {
+        self.member_has_ended((task, attempt), end);
     }
     fn note(&self, text: &str) {
         self.log.refusal(text);

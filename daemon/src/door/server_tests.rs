@@ -21,6 +21,8 @@ struct Node {
     killed: Mutex<Vec<(TaskId, Attempt)>>,
     /// The nodes of commands with a caller that has gone.
     gone: Mutex<Vec<NodeId>>,
+    /// The ends of commands elsewhere.
+    ended: Mutex<Vec<(TaskId, Attempt, wire::RshEnd)>>,
     _dir: tempfile::TempDir,
 }
 
@@ -41,14 +43,22 @@ impl Host for Node {
             while let Some(input) = from.recv().await {
                 let output = match input {
                     In::Data(data) => Out::Stdout(data),
-                    _ => Out::End(wire::RshEnd { code: 7, failure: String::new() }),
+                    _ => Out::End(wire::RshEnd { code: 7, cpu_us: 9, ..Default::default() }),
                 };
                 let _ = out.send(output).await;
             }
             self.gone.lock().unwrap().push(to);
         });
     }
+    fn member_ended(&self, task: TaskId, attempt: Attempt, end: &wire::RshEnd) {
+        self.ended.lock().unwrap().push((task, attempt, end.clone()));
+    }
     fn note(&self, _: &str) {}
+}
+
+fn with_token(door: Door, token: Token, dir: tempfile::TempDir) -> Node {
+    let (killed, gone, ended) = (Mutex::default(), Mutex::default(), Mutex::default());
+    Node { door, token, killed, gone, ended, _dir: dir }
 }
 
 /// A node that runs one attempt, and its inputs.
@@ -59,8 +69,7 @@ fn node() -> (Arc<Node>, mpsc::UnboundedReceiver<Local>) {
     assert_eq!(lacks, None);
     let token = Token::draw().unwrap();
     door.attempts().enter((TASK, Attempt(1)), token, 0, None);
-    let node =
-        Arc::new(Node { door, token, killed: Mutex::default(), gone: Mutex::default(), _dir: dir });
+    let node = Arc::new(with_token(door, token, dir));
     tokio::spawn(serve(Arc::clone(&node)));
     (node, inputs)
 }
@@ -167,8 +176,7 @@ async fn a_door_without_a_socket_is_not_served() {
     let (sender, _inputs) = mpsc::unbounded_channel();
     let (door, lacks) = Door::open(dir.path(), sender);
     assert!(lacks.unwrap().contains("no socket in"));
-    let (token, killed, gone) = (Token::draw().unwrap(), Mutex::default(), Mutex::default());
-    let node = Node { door, token, killed, gone, _dir: dir };
+    let node = with_token(door, Token::draw().unwrap(), dir);
     timeout(Duration::from_secs(20), serve(Arc::new(node))).await.unwrap();
 }
 
@@ -222,6 +230,11 @@ async fn a_command_elsewhere_has_the_streams_of_its_caller() {
     })
     .await;
     assert_eq!((end.code, end.failure.as_str()), (7, ""));
+    // The node knew the end before the caller.
+    let ended = node.ended.lock().unwrap();
+    let known: Vec<_> =
+        ended.iter().map(|(task, attempt, end)| (*task, *attempt, end.cpu_us)).collect();
+    assert_eq!(known, [(TASK, Attempt(1), 9)]);
     assert!(stdout == sent && stderr == b"n3 runs echo of 2 nodes");
 }
 

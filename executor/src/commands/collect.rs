@@ -15,6 +15,7 @@ use crate::archive;
 use crate::checkpoint;
 use crate::commands::beside;
 use crate::commands::captured::{OutputLoss, Printed, too_much};
+use crate::commands::gang::{MemberTotals, add_used};
 use crate::commands::names;
 use crate::commands::stage::{OutputFile, Workspace};
 use crate::error::reason;
@@ -34,6 +35,7 @@ pub(crate) fn outcome(
     exit: &Exit,
     changed_input: Option<String>,
     printed: Printed,
+    members: MemberTotals,
 ) -> Outcome {
     let node = shared.config.node;
     let mut error = exit_error(exit, launch, shared);
@@ -42,6 +44,9 @@ pub(crate) fn outcome(
         && let Some(hint) = beside::hint(command, &workspace.directory, exit)
     {
         error = format!("{error}; {hint}");
+    }
+    if !members.failure.is_empty() {
+        error = members.failure;
     }
     match printed.unkept {
         Some(OutputLoss::Full(text)) => error = text,
@@ -69,6 +74,8 @@ pub(crate) fn outcome(
         }
     }
     let stderr_tail = if error.is_empty() { Vec::new() } else { printed.stderr_tail };
+    let mut used = Used { cpu_us: exit.cpu_us, max_rss_kib: exit.max_rss_kib };
+    add_used(&mut used, members.used);
     Outcome {
         error,
         exit_code: exit_code(exit),
@@ -76,7 +83,7 @@ pub(crate) fn outcome(
         output_sizes,
         output_sums,
         captured,
-        used: Used { cpu_us: exit.cpu_us, max_rss_kib: exit.max_rss_kib },
+        used,
         ..Outcome::default()
     }
 }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use proto::work::GangNode;
+use proto::work::{GangNode, Used};
 
 use crate::commands::environment::push_variable;
 use crate::commands::stage::text_of;
@@ -46,6 +46,31 @@ pub const NODE_PREFIX: &str = "starling-";
 /// Open MPI names the shared memory of a process by its host, and by its number on its node: names
 /// of several nodes of one host would be equal.
 const WITHOUT_SHARED_MEMORY: (&str, &str) = ("OMPI_MCA_btl", "^vader");
+
+/// What is known of the commands that `starling rsh` started for an attempt, and that have ended.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MemberTotals {
+    /// The sum of CPU time, and the largest peak of memory.
+    pub used: Used,
+    /// The reason for which the attempt must fail; empty: there is none.
+    pub failure: String,
+}
+
+impl MemberTotals {
+    /// Adds those of further commands. The first reason stays.
+    pub fn add(&mut self, other: Self) {
+        add_used(&mut self.used, other.used);
+        if self.failure.is_empty() {
+            self.failure = other.failure;
+        }
+    }
+}
+
+/// Adds what commands on other nodes have used.
+pub(crate) fn add_used(used: &mut Used, other: Used) {
+    used.cpu_us = used.cpu_us.saturating_add(other.cpu_us);
+    used.max_rss_kib = used.max_rss_kib.max(other.max_rss_kib);
+}
 
 /// Adds the variables of a gang, and writes their files. The node of the command is the first one
 /// only for the task's own command.
@@ -171,6 +196,19 @@ mod tests {
     fn node(number: u32, host: &str, cpus: u32) -> GangNode {
         let address = format!("[10::{number}]:7000,10.0.0.{number}:7000");
         GangNode { node: NodeId(number), host: host.to_owned(), address, cpus }
+    }
+
+    #[test]
+    fn totals_have_the_sum_of_time_the_largest_peak_and_the_first_reason() {
+        let totals = |cpu_us, max_rss_kib, failure: &str| MemberTotals {
+            used: Used { cpu_us, max_rss_kib },
+            failure: failure.to_owned(),
+        };
+        let mut all = MemberTotals::default();
+        for other in [totals(5, 70, ""), totals(6, 90, "first"), totals(7, 80, "second")] {
+            all.add(other);
+        }
+        assert_eq!(all, totals(18, 90, "first"));
     }
 
     #[test]

@@ -42,6 +42,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use crate::commands::captured::Printed;
+use crate::commands::gang::MemberTotals;
 use crate::commands::spawner_loss::reap_spawner;
 use crate::commands::stage::Workspace;
 use crate::error::reason;
@@ -77,6 +78,8 @@ struct Running {
     launch: Box<Launch>,
     workspace: Workspace,
     printed: Printed,
+    /// Of its commands on other nodes.
+    members: MemberTotals,
     since: Instant,
 }
 
@@ -379,8 +382,8 @@ fn stage(
         collect::clean_up(&inner.shared, &workspace);
         return inner.fail(key, "the command line and environment are too long");
     }
-    let running =
-        Running { key, launch, workspace, printed: Printed::default(), since: Instant::now() };
+    let (printed, members) = (Printed::default(), MemberTotals::default());
+    let running = Running { key, launch, workspace, printed, members, since: Instant::now() };
     staged.push((number, running));
 }
 
@@ -562,11 +565,14 @@ fn keep_streams(inner: &Inner, reports: &[Report], orders: &mpsc::Sender<Work>) 
 /// no report.
 fn complete(inner: &Inner, exit: &Exit) -> Option<AttemptOutcome> {
     let running = inner.state().running.remove(&exit.number)?;
-    let Running { key, launch, workspace, printed, since } = running;
+    let Running { key, launch, workspace, printed, members, since } = running;
     let shared = &inner.shared;
     let changed_input = deliver::check(shared, &workspace.guards);
+    // No death of a node is behind a failure with a known reason.
+    let is_gang = !launch.gang.is_empty() && members.failure.is_empty();
     let ended = shared.table.contains(key).then(|| {
-        let outcome = collect::outcome(shared, &launch, &workspace, exit, changed_input, printed);
+        let outcome =
+            collect::outcome(shared, &launch, &workspace, exit, changed_input, printed, members);
         collect::with_checkpoint(&launch, &workspace, exit, outcome)
     });
     // First, because the next command may need the directory.
@@ -575,7 +581,6 @@ fn complete(inner: &Inner, exit: &Exit) -> Option<AttemptOutcome> {
         shared.leave(key);
         return None;
     };
-    let is_gang = !launch.gang.is_empty();
     let doubt = collect::doubt(is_gang, &outcome, exit, since.elapsed());
     Some(AttemptOutcome { checkpoint, doubt, ..shared.end(key, outcome)? })
 }

@@ -109,7 +109,12 @@ fn amount(units: u64) -> String {
 
 /// The reason of the end of an attempt that exceeded its memory.
 pub(crate) fn too_much_memory(used_bytes: u64, launch: &Launch) -> String {
-    format!("memory: {} of {} asked", size(used_bytes), size(memory_limit_bytes(launch)))
+    format!("memory: {}", memory_of_limit(used_bytes, memory_limit_bytes(launch)))
+}
+
+/// How much memory was used, and how much was asked for.
+pub(crate) fn memory_of_limit(used_bytes: u64, limit_bytes: u64) -> String {
+    format!("{} of {} asked", size(used_bytes), size(limit_bytes))
 }
 
 /// A size for people, with one decimal.
@@ -135,5 +140,6 @@ mod tests {
         assert_eq!(size(2 << 30), "2 GiB");
         assert_eq!(size((39 << 30) / 10), "3.9 GiB");
         assert_eq!(size(100), "100 bytes");
+        assert_eq!(memory_of_limit(3 << 19, 1 << 20), "1.5 MiB of 1 MiB asked");
     }
 }

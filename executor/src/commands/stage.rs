@@ -150,6 +150,7 @@ fn build(
         stderr: output_file(&scope, launch, &command.stderr, submit_dir)?,
         time_limit_ns: launch.spec.time_limit_ns,
         memory_limit_bytes: crate::commands::resources::memory_limit_bytes(launch),
+        memory_group: Vec::new(),
         mark: mark(shared, launch),
         print_limit_bytes: shared.print_limit_bytes(),
         fds: Vec::new(),

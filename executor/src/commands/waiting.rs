@@ -1,9 +1,11 @@
-//! Commands that wait without a slot, and go on as the next attempt of their task.
+//! What happens to running commands: they wait without a slot, go on as the next attempt of their
+//! task, lose output, or have members elsewhere.
 
 use proto::work::Launch;
 
 use super::{Commands, Work};
 use crate::commands::captured::OutputLoss;
+use crate::commands::gang::MemberTotals;
 use crate::spawner::wire::{SpawnerRequest, Waiting};
 use crate::table::Key;
 
@@ -47,5 +49,19 @@ impl Commands {
         let mut state = self.inner.state();
         let running = state.running.get_mut(&number);
         running.is_some_and(|running| running.printed.lose(loss))
+    }
+
+    /// Adds what commands on other nodes have used. A reason for a failure ends the command. False
+    /// if it has ended.
+    pub(crate) fn add_members(&self, number: u64, totals: MemberTotals) -> bool {
+        let mut state = self.inner.state();
+        let Some(running) = state.running.get_mut(&number) else { return false };
+        let must_end = running.members.failure.is_empty() && !totals.failure.is_empty();
+        running.members.add(totals);
+        drop(state);
+        if must_end {
+            self.kill(number);
+        }
+        true
     }
 }

@@ -55,6 +55,8 @@ struct Child {
     timed_out: bool,
     limit: TimeLimit,
     memory: MemoryLimit,
+    /// The commands that share the memory limit.
+    memory_group: Vec<u8>,
     /// The mark in its environment, by which processes outside its group are found.
     mark: Vec<u8>,
     print: PrintedBytes,
@@ -237,7 +239,8 @@ impl Children {
         if let Some(notice) = &mut notice {
             notice.is_due = self.early_notices.take(number);
         }
-        let child = Child { mark, print, limit, memory, notice, ..Child::default() };
+        let memory_group = start.memory_group.clone();
+        let child = Child { mark, print, limit, memory, memory_group, notice, ..Child::default() };
         self.children.insert(number, child);
         self.expected += 1;
     }
@@ -379,7 +382,8 @@ impl Children {
     pub(super) fn measured(&self) -> Vec<Measured> {
         let running = self.children.iter().filter_map(|(&number, child)| {
             let group = child.process.as_ref()?.group.as_raw_nonzero().get();
-            Some(Measured { number, group, mark: child.mark.clone() })
+            let (mark, memory_group) = (child.mark.clone(), child.memory_group.clone());
+            Some(Measured { number, group, mark, memory_group })
         });
         running.collect()
     }

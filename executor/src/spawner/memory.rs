@@ -19,12 +19,15 @@ pub(super) struct Measured {
     pub(super) number: u64,
     pub(super) group: i32,
     pub(super) mark: Vec<u8>,
+    /// The commands that share its limit; empty: none.
+    pub(super) memory_group: Vec<u8>,
 }
 
 /// The memory of a command at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Resident {
-    /// Pages that processes share count for each of them.
+    /// Pages that processes share count for each of them. With those of the commands that share
+    /// its limit.
     pub(crate) bytes: u64,
     /// Its processes outside of its group.
     outside: Vec<(Pid, u64)>,
@@ -57,17 +60,40 @@ struct Process {
 pub(super) fn of_commands(commands: &[Measured]) -> HashMap<u64, Resident> {
     let processes = processes(read);
     let spawner = rustix::process::getpid().as_raw_nonzero().get();
-    sums(&processes, commands, spawner, |pid| {
+    let mut residents = sums(&processes, commands, spawner, |pid| {
         let start = format!("{MARK_VARIABLE}=");
         Pid::from_raw(pid).and_then(|pid| variable_of(pid, start.as_bytes()))
-    })
+    });
+    add_up_groups(commands, &mut residents);
+    residents
+}
+
+/// Commands of one memory group have the sum of the group.
+fn add_up_groups(commands: &[Measured], residents: &mut HashMap<u64, Resident>) {
+    let mut sums: HashMap<&[u8], u64> = HashMap::new();
+    let grouped = || commands.iter().filter(|it| !it.memory_group.is_empty());
+    for command in grouped() {
+        let bytes = residents.get(&command.number).map_or(0, |it| it.bytes);
+        *sums.entry(&command.memory_group[..]).or_default() += bytes;
+    }
+    for command in grouped() {
+        let sum = sums.get(&command.memory_group[..]);
+        if let (Some(resident), Some(sum)) = (residents.get_mut(&command.number), sum) {
+            resident.bytes = *sum;
+        }
+    }
 }
 
 /// The private memory of each worker by its number and process, with all processes below it.
 /// Inputs that a worker maps are no memory of its own.
 pub(crate) fn of_workers(workers: &[(u64, i32)]) -> HashMap<u64, Resident> {
     let processes = processes(|pid| Some(Process { pages: private_pages(pid)?, ..read(pid)? }));
-    let own = |&(number, group): &(u64, i32)| Measured { number, group, mark: Vec::new() };
+    let own = |&(number, group): &(u64, i32)| Measured {
+        number,
+        group,
+        mark: Vec::new(),
+        memory_group: Vec::new(),
+    };
     let workers: Vec<Measured> = workers.iter().map(own).collect();
     // No process has this parent: an orphan has no mark.
     sums(&processes, &workers, -1, |_| None)
@@ -162,6 +188,25 @@ fn parse(stat: &str) -> Option<Process> {
 mod tests {
     use super::*;
 
+    fn command(number: u64, group: i32, mark: &[u8]) -> Measured {
+        Measured { number, group, mark: mark.into(), memory_group: Vec::new() }
+    }
+
+    #[test]
+    fn commands_that_share_a_limit_have_the_sum_of_their_memory() {
+        let shared = |number: u64, word: &[u8]| Measured {
+            memory_group: word.into(),
+            ..command(number, 10, b"")
+        };
+        let commands = [shared(1, b"a"), shared(2, b"a"), shared(3, b"b"), command(4, 10, b"")];
+        let resident = |number: u64| (number, Resident { bytes: 10 * number, outside: Vec::new() });
+        // The third has no process.
+        let mut residents: HashMap<u64, Resident> = [1, 2, 4].map(resident).into();
+        add_up_groups(&commands, &mut residents);
+        let bytes = [1, 2, 4].map(|number| residents[&number].bytes);
+        assert_eq!((bytes, residents.len()), ([30, 30, 40], 3));
+    }
+
     #[test]
     fn the_line_of_a_process_is_read() {
         let stat = "77 (a) b) S 1 70 70 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 100 4096 25 99 1 1";
@@ -169,7 +214,7 @@ mod tests {
         assert_eq!(parse(stat), Some(process));
         assert_eq!(parse("77 (a"), None);
         let own = rustix::process::getpgrp().as_raw_nonzero().get();
-        let command = Measured { number: 7, group: own, mark: Vec::new() };
+        let command = command(7, own, b"");
         assert!(of_commands(&[command]).get(&7).is_some_and(|it| it.bytes > 0));
     }
 
@@ -186,7 +231,6 @@ mod tests {
             (30, process(31, 30)),
             (31, process(30, 30)),
         ]);
-        let command = |number, group, mark: &[u8]| Measured { number, group, mark: mark.into() };
         let commands = [command(1, 10, b"M=1"), command(2, 20, b"M=2")];
         let mark = |pid| (pid == 21).then(|| b"M=1".to_vec());
         let sums = sums(&processes, &commands, 2, mark);

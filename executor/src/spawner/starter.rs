@@ -38,6 +38,8 @@ pub(crate) struct Program<'a> {
     pub(crate) fds: &'a [(BorrowedFd<'a>, u32)],
     /// The program is killed if its process group has more resident memory. 0: no limit.
     pub(crate) memory_limit_bytes: u64,
+    /// Programs with this word share the limit. Empty: the program has it alone.
+    pub(crate) memory_group: Vec<u8>,
     /// The program runs on these cpus alone. None: on those of the node.
     pub(crate) cpus: Vec<u32>,
 }
@@ -86,6 +88,7 @@ impl Starter {
             mark,
             print_limit_bytes: u64::MAX,
             memory_limit_bytes: program.memory_limit_bytes,
+            memory_group: program.memory_group,
             cpus: program.cpus,
             fds: program.fds.iter().map(|(_, number)| *number).collect(),
             ..Start::default()

@@ -69,6 +69,10 @@ pub(crate) struct Start {
     /// A command is killed if its processes have more resident memory. 0: none.
     #[prost(uint64, tag = "20")]
     pub(crate) memory_limit_bytes: u64,
+    /// The memory of all commands with this word counts against the limit of each. Empty: that of
+    /// the command alone.
+    #[prost(bytes = "vec", tag = "26")]
+    pub(crate) memory_group: Vec<u8>,
     /// The command gets this signal once, before an end. 0: none.
     #[prost(int32, tag = "23")]
     pub(crate) notice_signal: i32,

@@ -189,6 +189,9 @@ fn a_task_waits_for_its_preferred_variant() {
     instance.starling(&["job", "wait", &waiting, "--timeout", "60s"]).ok();
     let wrong = run(&instance, &["--cpus", "1", "--patience", "1s"], "true").expect_code(4);
     assert!(wrong.stderr.contains("only one"), "{}", wrong.stderr);
+    let gang = [&["--nodes", "2"], &waits[..]].concat();
+    let wrong = run(&instance, &gang, "true").expect_code(4);
+    assert!(wrong.stderr.contains("several nodes has no patience"), "{}", wrong.stderr);
     instance.down();
 }
 

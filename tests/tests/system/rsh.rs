@@ -130,6 +130,51 @@ fn only_nodes_of_the_gang_are_reached() {
     instance.down();
 }
 
+/// A script with several commands elsewhere, of which each takes this number of bytes. It ignores
+/// their exit codes.
+fn eating(commands: u32, bytes: u32, then: &str) -> String {
+    format!(
+        r#"other=$(sed -n 2p "$STARLING_MPI_HOSTFILE")
+        for at in $(seq {commands}); do
+            "$STARLING_RSH" $other '
+                x=$(head -c {bytes} /dev/zero | tr "\0" x); {then}; echo ${{#x}}' &
+        done
+        wait
+        exit 0"#
+    )
+}
+
+/// Each command takes less than the limit, and all of them take more. Their callers on the first
+/// node take less together.
+#[test]
+fn commands_elsewhere_share_the_memory_limit_of_their_node_and_the_task_fails() {
+    let instance = Instance::up(2, 1);
+    let script = eating(3, 80_000_000, "sleep 600");
+    let flags = ["--nodes", "2", "--cpus", "1", "--memory", "200MiB", "--", "sh", "-c", &script];
+    let job = submit(&instance, &flags);
+    let waited = instance.starling(&["job", "wait", &job]).expect_code(1);
+    let list = instance.json(&["task", "list", &job]);
+    let task = &list["tasks"][0];
+    let other = 1 - task["node"].as_u64().expect("it ran");
+    let said = &waited.stderr;
+    assert!(said.contains(&format!("memory on n{other}: ")), "{said}");
+    assert!(said.contains(" of 200 MiB asked"), "{said}");
+    assert!(task["max_rss_bytes"].as_u64() > Some(200 << 20), "{list}");
+    instance.down();
+}
+
+#[test]
+fn what_commands_elsewhere_have_used_counts_for_the_task() {
+    let instance = Instance::up(2, 1);
+    let script = eating(1, 100_000_000, "true");
+    let job = submit(&instance, &["--nodes", "2", "--", "sh", "-c", &script]);
+    instance.starling(&["job", "wait", &job]).ok();
+    assert_eq!(instance.starling(&["job", "output", &job]).ok().stdout, "100000000\n");
+    let list = instance.json(&["task", "list", &job]);
+    assert!(list["tasks"][0]["max_rss_bytes"].as_u64() > Some(90_000 << 10), "{list}");
+    instance.down();
+}
+
 /// A script that leaves the ids of its process elsewhere and of an escaped child in files.
 fn lasting(files: &[&Path; 3]) -> String {
     let [pid, escaped, runs] = files.map(|path| path.display().to_string());

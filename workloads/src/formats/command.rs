@@ -247,9 +247,9 @@ fn table(name: &str, argv: Vec<String>, options: &CommandOptions) -> Result<Task
     if needs.cpus.is_empty() && options.cpus > 1 {
         needs.cpus = options.cpus.to_string();
     }
-    let needs = needs.of_gang(options.nodes);
+    let requested = needs.of_gang(options.nodes, false).and_then(|needs| needs.request());
     table.requested =
-        needs.request().map_err(|reason| Fault::task(None, name, reason).with_hint(NEEDS_HINT))?;
+        requested.map_err(|reason| Fault::task(None, name, reason).with_hint(NEEDS_HINT))?;
     table.nodes = options.nodes;
     (table.priority, table.rank) = (options.priority, options.rank);
     table.time_request_ns = options.time_request_ns;

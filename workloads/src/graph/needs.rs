@@ -75,12 +75,21 @@ impl Needs {
         Variant::new(wants, labels, 1).map(Some)
     }
 
-    /// A gang without needs holds whole nodes.
-    pub(crate) fn of_gang(mut self, nodes: u32) -> Self {
-        if nodes > 1 && self == Self::default() {
+    /// The needs of a task on this number of nodes. A gang without needs holds whole nodes, unless
+    /// its user has given cpus elsewhere. It waits for no variant.
+    pub(crate) fn of_gang(mut self, nodes: u32, has_cpus: bool) -> Result<Self, String> {
+        if nodes < 2 {
+            return Ok(self);
+        }
+        if self.patience.is_some_and(|patience| !patience.is_zero()) {
+            return Err(
+                "a task on several nodes has no patience: it takes any variant at once".to_owned()
+            );
+        }
+        if !has_cpus && self == Self::default() {
             self.cpus = "all".to_owned();
         }
-        self
+        Ok(self)
     }
 
     /// The request of these needs, or the reason why there is none.
@@ -204,6 +213,17 @@ mod tests {
         assert_eq!(texts(&needs("all")), Ok((1, vec!["cpus=all".into()])));
         assert!(texts(&needs("0.5")).unwrap_err().contains("whole"));
         assert!(texts(&needs("x")).is_err());
+    }
+
+    #[test]
+    fn a_gang_holds_whole_nodes_and_has_no_patience() {
+        let needs = Needs { variants: vec!["cpus=1".into(), "cpus=2".into()], ..Needs::default() };
+        let patient = |ms| Needs { patience: Some(Duration::from_millis(ms)), ..needs.clone() };
+        assert_eq!(patient(5).of_gang(1, false), Ok(patient(5)));
+        assert_eq!(patient(0).of_gang(2, false), Ok(patient(0)));
+        assert!(patient(5).of_gang(2, false).unwrap_err().contains("no patience"));
+        let cpus = |has_cpus| Needs::default().of_gang(2, has_cpus).map(|needs| needs.cpus);
+        assert_eq!((cpus(false), cpus(true)), (Ok("all".into()), Ok(String::new())));
     }
 
     #[test]

@@ -18,7 +18,8 @@ mod run;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::work::GangNode;
+use executor::MemberTotals;
+use proto::work::{GangNode, Used};
 use proto::{Attempt, NodeId, TaskId, wire};
 use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
@@ -45,7 +46,21 @@ const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The end of a command that did not run, or that could not be watched to its end.
 fn lost(failure: impl Into<String>) -> Out {
-    Out::End(wire::RshEnd { code: CODE_LOST, failure: failure.into() })
+    let end = wire::RshEnd { code: CODE_LOST, failure: failure.into(), ..Default::default() };
+    Out::End(end)
+}
+
+fn totals_of(end: &wire::RshEnd) -> MemberTotals {
+    let used = Used { cpu_us: end.cpu_us, max_rss_kib: end.max_rss_kib };
+    MemberTotals { used, failure: end.attempt_failure.clone() }
+}
+
+/// Adds the totals of further commands to an end.
+fn with_totals(end: wire::RshEnd, more: MemberTotals) -> wire::RshEnd {
+    let mut totals = totals_of(&end);
+    totals.add(more);
+    let MemberTotals { used: Used { cpu_us, max_rss_kib }, failure: attempt_failure } = totals;
+    wire::RshEnd { attempt_failure, cpu_us, max_rss_kib, ..end }
 }
 
 /// Serves a call of another node.
@@ -73,7 +88,7 @@ pub(crate) async fn serve(
 }
 
 /// The attempt of a command.
-fn key_of(start: &wire::RshStart) -> (TaskId, Attempt) {
+pub(crate) fn key_of(start: &wire::RshStart) -> (TaskId, Attempt) {
     (TaskId::new(start.job, start.task), Attempt(start.attempt))
 }
 

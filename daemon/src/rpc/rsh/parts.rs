@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use executor::{MemberCommand, MemberEnd, MemberStreams};
-use proto::work::{Part, PartChange};
+use executor::{MemberCommand, MemberEnd, MemberStreams, MemberTotals};
+use proto::work::{Part, PartChange, Used};
 use proto::{Attempt, NodeId, TaskId, wire};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use tokio::sync::oneshot;
 
 use crate::limits::RSH_COMMANDS_MAX;
-use crate::rpc::rsh::{key_of, of_records};
+use crate::rpc::rsh::{key_of, of_records, totals_of};
 use crate::rpc::service::Shared;
 
 type Key = (TaskId, Attempt);
@@ -24,6 +24,16 @@ struct OpenPart {
     running: BTreeSet<u64>,
     /// The number of commands that are about to run.
     starting: usize,
+    /// Of commands that its commands have started elsewhere: no end of a command here has told the
+    /// use, and each tells the failure.
+    elsewhere: MemberTotals,
+}
+
+impl OpenPart {
+    fn new(part: Part) -> Self {
+        let elsewhere = MemberTotals::default();
+        Self { part, running: BTreeSet::new(), starting: 0, elsewhere }
+    }
 }
 
 /// The parts that have begun and not ended.
@@ -66,10 +76,20 @@ impl Parts {
         true
     }
 
-    /// A command has ended.
-    pub(super) fn ended(&self, key: Key, number: u64) {
+    /// A command has ended. Returns what its caller learns of commands elsewhere.
+    pub(super) fn ended(&self, key: Key, number: u64) -> MemberTotals {
+        let mut parts = self.open();
+        let Some(open) = parts.get_mut(&key) else { return MemberTotals::default() };
+        open.running.remove(&number);
+        let told = open.elsewhere.clone();
+        open.elsewhere.used = Used::default();
+        told
+    }
+
+    /// A command that a command of this part has started elsewhere has ended.
+    fn ended_elsewhere(&self, key: Key, totals: MemberTotals) {
         if let Some(open) = self.open().get_mut(&key) {
-            open.running.remove(&number);
+            open.elsewhere.add(totals);
         }
     }
 }
@@ -79,7 +99,7 @@ impl Shared {
     pub(crate) fn change_part(&self, change: PartChange) {
         match change {
             PartChange::Begins(part) => {
-                let open = OpenPart { part: *part, running: BTreeSet::new(), starting: 0 };
+                let open = OpenPart::new(*part);
                 self.parts.open().insert((open.part.task, open.part.attempt), open);
             }
             PartChange::Ends(task, attempt) => {
@@ -88,6 +108,15 @@ impl Shared {
                 let running = ended.map_or_else(BTreeSet::new, |open| open.running);
                 running.into_iter().for_each(|number| self.executor.kill_member(number));
             }
+        }
+    }
+
+    /// A command has ended that was called from this node. If the attempt is of this node, it has
+    /// its totals before the caller can end.
+    pub(crate) fn member_has_ended(&self, (task, attempt): Key, end: &wire::RshEnd) {
+        let totals = totals_of(end);
+        if !self.executor.add_members(task, attempt, totals.clone()) {
+            self.parts.ended_elsewhere((task, attempt), totals);
         }
     }
 
@@ -131,5 +160,27 @@ impl Shared {
                 Err(format!("the command cannot start on node {node}: {error}"))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_tells_what_commands_elsewhere_have_used_once_and_a_failure_always() {
+        let (task, attempt) = (TaskId::new(1, 2), Attempt(3));
+        let (key, parts) = ((task, attempt), Parts::default());
+        let part = Part { task, attempt, cpus: 1, granted: None };
+        parts.open().insert(key, OpenPart::new(part));
+        let totals = |cpu_us, max_rss_kib, failure: &str| MemberTotals {
+            used: Used { cpu_us, max_rss_kib },
+            failure: failure.to_owned(),
+        };
+        parts.ended_elsewhere(key, totals(5, 70, "memory"));
+        parts.ended_elsewhere(key, totals(6, 60, ""));
+        parts.ended_elsewhere((task, Attempt(4)), totals(9, 99, "another attempt"));
+        assert_eq!(parts.ended(key, 0), totals(11, 70, "memory"));
+        assert_eq!(parts.ended(key, 1), totals(0, 0, "memory"));
     }
 }

@@ -6,14 +6,14 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use executor::MemberStreams;
+use executor::{MemberEnd, MemberStreams};
 use proto::wire;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe;
 use wire::rsh_input::Body as In;
 use wire::rsh_output::Body as Out;
 
-use super::{Inputs, Outputs, key_of, lost};
+use super::{Inputs, Outputs, key_of, lost, with_totals};
 use crate::limits::RSH_PIECE_BYTES;
 use crate::rpc::rsh::parts::Started;
 use crate::rpc::service::Shared;
@@ -49,7 +49,11 @@ pub(crate) async fn run(
             lost(format!("the streams of the command: {error}"))
         }
     };
-    shared.parts.ended(key, number);
+    let elsewhere = shared.parts.ended(key, number);
+    let end = match end {
+        Out::End(end) => Out::End(with_totals(end, elsewhere)),
+        output => output,
+    };
     let _ = outputs.send(end).await; // The caller may be gone.
 }
 
@@ -98,7 +102,10 @@ async fn watch(
         before = now;
     }
     Ok(match end {
-        Ok(end) => Out::End(wire::RshEnd { code: end.code, failure: end.failure }),
+        Ok(MemberEnd { code, failure, totals }) => {
+            let end = wire::RshEnd { code, failure, ..Default::default() };
+            Out::End(with_totals(end, totals))
+        }
         Err(_) => lost("the node stops"),
     })
 }

@@ -156,8 +156,8 @@ impl TaskTable {
         let patience = parse(raw.patience.take(), parse_duration_ns)?;
         let patience = given.then(|| Duration::from_nanos(patience));
         let needs = needs_of((cpus, memory), amounts.0, amounts.1, (labels, variants, patience))
-            .of_gang(if has_cpus { 0 } else { nodes });
-        let requested = needs.request().map_err(|reason| {
+            .of_gang(nodes, has_cpus);
+        let requested = needs.and_then(|needs| needs.request()).map_err(|reason| {
             wrong(at, reason).with_hint("docs/resources.md describes requests")
         })?;
         let priority =

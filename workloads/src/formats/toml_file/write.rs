@@ -1,6 +1,7 @@
 //! Writes a workflow file with one table per task; arrays are expanded.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use proto::wire;
 
@@ -288,7 +289,8 @@ fn needs(text: &mut String, task: &TaskView<'_>) {
             })
             .collect();
         line(text, "variants", &format!("[{}]", variants.join(", ")));
-        if let Some(patience) = Requested::patience_of(spec).filter(|it| *it != PATIENCE) {
+        let is_told = |patience: &Duration| *patience != PATIENCE && spec.nodes < 2;
+        if let Some(patience) = Requested::patience_of(spec).filter(is_told) {
             let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
             line(text, "patience", &quote(&format_duration_ns(patience_ns)));
         }
