@@ -50,7 +50,8 @@ pub struct NeedsArgs {
     time_request: Option<Timespan>,
 }
 
-fn first_given(flags: &[(&'static str, bool)]) -> Option<&'static str> {
+/// The first of these flags that is given.
+pub fn first_given(flags: &[(&'static str, bool)]) -> Option<&'static str> {
     flags.iter().find(|(_, is_given)| *is_given).map(|(flag, _)| *flag)
 }
 
