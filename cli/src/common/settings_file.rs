@@ -6,9 +6,10 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use proto::limits;
-use resources::{Name, parse_coupling, parse_no_pool, parse_pool, parse_preferences};
+use resources::{Name, parse_coupling, parse_preferences};
 use verb::errors::{Failure, meant, numbers_plain};
 use verb::files;
+use verb::flags::needs::check_pool;
 use verb::flags::tuning::{Law, Neighbours, OrderName, PolicyName, TuningArgs};
 use verb::flags::{DataKind, PlacementName, SubmitTo};
 use verb::history::History;
@@ -127,10 +128,7 @@ fn check_text(key: &str, value: &str) -> Result<(), String> {
         "nodes" => is_within(value, 1, limits::NODES_MAX),
         "slots" => is_within(value, 0, limits::SLOTS_MAX),
         "replicas" => is_within(value, 1, limits::COPIES_MAX),
-        "resource" => each(value, ';', |pool| match parse_no_pool(pool) {
-            Some(_) => Ok(()),
-            None => parse_pool(pool).map(drop).map_err(|error| error.to_string()),
-        }),
+        "resource" => each(value, ';', check_pool),
         "label" => each(value, ',', |label| {
             Name::label(label).map(drop).map_err(|error| error.to_string())
         }),

@@ -1,12 +1,13 @@
 //! The flags of resources: those that a task asks for, and those that a node offers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use hardware::{Machine, Settings as HardwareSettings};
 use resources::{
-    Name, Offer, parse_coupling, parse_no_pool, parse_pool, parse_preferences, parse_variant,
-    parse_want,
+    Name, Offer, PoolKind, parse_coupling, parse_no_pool, parse_pool, parse_preferences,
+    parse_variant, parse_want,
 };
 use workloads::Needs;
 
@@ -46,7 +47,7 @@ pub struct NeedsArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rank: Option<u32>,
     /// The expected time from start to end
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", value_parser = time_request)]
     time_request: Option<Timespan>,
 }
 
@@ -85,10 +86,30 @@ fn variant(text: &str) -> Result<String, String> {
     let needs = Needs { variants: vec![text.to_owned()], ..Needs::default() };
     checked(text, needs.request().map(|_| ()))
 }
+fn time_request(text: &str) -> Result<Timespan, String> {
+    let time: Timespan = text.parse()?;
+    match time.0.is_zero() {
+        true => Err(workloads::TIME_REQUEST_OF_0.to_owned()),
+        false => Ok(time),
+    }
+}
 fn pool(text: &str) -> Result<String, String> {
-    match parse_no_pool(text) {
-        Some(_) => Ok(text.to_owned()),
-        None => checked(text, parse_pool(text).map(|_| ()).map_err(|error| error.to_string())),
+    checked(text, check_pool(text))
+}
+
+/// Refuses a text that is no pool of a node, and a figure of memory that lacks its unit.
+pub fn check_pool(text: &str) -> Result<(), String> {
+    if parse_no_pool(text).is_some() {
+        return Ok(());
+    }
+    let pool = parse_pool(text).map_err(|error| error.to_string())?;
+    let definition = text.split_once('=').map_or("", |(_, definition)| definition.trim());
+    let sum = definition.strip_prefix("sum(").and_then(|rest| rest.strip_suffix(')'));
+    match pool.kind {
+        PoolKind::Sum(_) if pool.name.is_bytes() => {
+            memory(&sum.unwrap_or(definition).replace(' ', "")).map(drop)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -173,7 +194,7 @@ pub struct TaskNeedsArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rank: Option<u32>,
     /// The expected time from start to end of each command
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", value_parser = time_request)]
     time_request: Option<Timespan>,
 }
 
@@ -265,6 +286,21 @@ pub struct OfferPlan {
     pub preferences: Option<String>,
 }
 
+/// Refuses labels of two groups: the nodes of a gang are of one.
+fn check_group(labels: &[String]) -> Result<(), Failure> {
+    let is_of_group = |label: &Name| label.group_name().is_some();
+    let mut groups = labels.iter().filter_map(|text| Name::label(text).ok()).filter(is_of_group);
+    let first = groups.next();
+    match groups.find(|other| first.as_ref() != Some(other)) {
+        Some(other) => {
+            let first = first.map_or_else(String::new, |first| first.to_string());
+            Err(Failure::usage(format!("a node is of one group, and has labels {first}, {other}"))
+                .hint("give one of them"))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Separates pools in a setting.
 const BETWEEN_POOLS: char = ';';
 
@@ -279,9 +315,11 @@ impl OfferArgs {
             true => saved(key, between),
             false => Ok(given.to_vec()),
         };
+        let labels = or_saved(&self.labels, "label", ',')?;
+        check_group(&labels)?;
         Ok(OfferPlan {
             resources: or_saved(&self.resources, "resource", BETWEEN_POOLS)?,
-            labels: or_saved(&self.labels, "label", ',')?,
+            labels,
             couplings: or_saved(&self.couplings, "coupling", ',')?,
             preferences: settings.pick_optional(self.preferences.clone(), "prefer")?,
         })
@@ -371,11 +409,28 @@ mod tests {
         assert!(label("a b").is_err() && want("licences").is_err());
         assert!(memory("100").unwrap_err().contains("write 100MiB"));
         assert!(variant("cpus=1, gpus=1").is_ok() && pool("gpus=[0,1]").is_ok());
+        for bare in ["memory=64", "memory=sum(64)"] {
+            assert!(pool(bare).unwrap_err().contains("write 64MiB"), "{bare}");
+        }
+        assert!(pool("memory=64GiB").is_ok() && pool("memory=sum(64 MiB)").is_ok());
+        assert!(time_request("0s").unwrap_err().contains("asks for nothing"));
+        assert_eq!(time_request("2s"), Ok(Timespan(Duration::from_secs(2))));
         assert!(preferences("gpus:biggest,cpus:1..9,any").is_ok());
         assert!(preferences("any,gpus:any").unwrap_err().contains("last"));
         assert!(preferences("gpus:most").unwrap_err().contains("biggest"));
         assert_eq!(share("1/3"), Ok((1, 3)));
         assert!(share("3/3").is_err());
+    }
+
+    #[test]
+    fn a_node_is_of_one_group() {
+        let check = |labels: &[&str]| {
+            let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
+            check_group(&labels).map_err(|failure| failure.message)
+        };
+        assert_eq!(check(&["group:a", "fast", "group:a"]), Ok(()));
+        let message = check(&["fast", "group:a", "group:b"]).unwrap_err();
+        assert!(message.ends_with("labels group:a, group:b"), "{message}");
     }
 
     #[test]
