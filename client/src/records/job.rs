@@ -136,7 +136,15 @@ impl Client {
     /// Cancels a whole job, or the named tasks with all that wait for them. The answer is final.
     pub async fn cancel(&self, job: JobId, tasks: &[LocalId]) -> Result<Cancelled, ClientError> {
         if tasks.is_empty() {
-            return self.cancel_job(job).await.map(Cancelled::of_record);
+            let answer = self.cancel_job(job).await.map(Cancelled::of_record)?;
+            // A forgotten job has no tasks, either. Its record says when it was forgotten.
+            if answer.cancelled == 0
+                && answer.ended == 0
+                && let Err(error @ ClientError::Refused(_)) = self.job_record(job).await
+            {
+                return Err(error);
+            }
+            return Ok(answer);
         }
         if let Some(&task) = tasks.iter().find(|task| task.partition().0 >= self.partitions()) {
             return Err(ClientError::UnknownTask { job, task });
