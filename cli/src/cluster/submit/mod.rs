@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use client::{AfterJob, DeclaredVariable, JobSettings, OpenOptions, SubmitOptions};
-use proto::{JobId, LocalId};
 use serde::Serialize;
 use verb::Context;
 use verb::cluster::kept_outputs;
@@ -22,6 +21,8 @@ use workloads::Graph;
 use crate::alloc;
 use crate::cluster::job::open;
 use crate::cluster::submit::replicas::ReplicasOf;
+use crate::cluster::task;
+use crate::common::selector::Selector;
 use crate::views::jobs;
 use crate::views::kept::KeptRow;
 use crate::views::{submission, waiting};
@@ -119,10 +120,10 @@ pub(crate) struct SubmitArgs {
     /// Open a job without tasks, and print its number; --job adds tasks, 'job close' closes it
     #[arg(long, conflicts_with = "wait")]
     open: bool,
-    /// Add the tasks to this open job, and print their ids; --in TASK:FILE reads an output of a
+    /// Add the tasks to this open job (a number, or last), and print their ids; --in TASK:FILE reads an output of a
     /// task of the job
     #[arg(long, value_name = "JOB")]
-    job: Option<u64>,
+    job: Option<Selector>,
     /// Tasks of the open job that must be done first, by id or name, separated by commas
     #[arg(long, value_name = "TASKS", requires = "job")]
     after: Option<String>,
@@ -201,11 +202,12 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     verb::block_on(async {
         let client = context.connect().await?;
         alloc::offers::await_nodes(&client, &mut graph).await?;
-        if let Some(job) = args.job {
+        if let Some(job) = &args.job {
+            let job = task::one_job(&client, job).await?;
             let (after, inputs) = (args.after.as_deref(), outputs_read(args));
             let what = open::Addition { graph: &graph, inputs, after };
             let wait = args.wait.then(|| waiting::Deadline::after(timeout));
-            return open::add(context, &client, JobId(job), what, wait).await;
+            return open::add(context, &client, job, what, wait).await;
         }
         let job = kept_outputs::send(&client, &graph, &options).await?.job();
         let tasks = graph.len() as u64;
@@ -344,7 +346,7 @@ fn open(context: &Context, args: &SubmitArgs, options: &SubmitOptions) -> Done {
 }
 
 /// The outputs of tasks of an open job that the new tasks read.
-fn outputs_read(args: &SubmitArgs) -> Vec<(LocalId, String)> {
+fn outputs_read(args: &SubmitArgs) -> Vec<(String, String)> {
     args.inputs.iter().filter_map(|text| open::output_input(text)).collect()
 }
 
