@@ -89,6 +89,9 @@ fn the_job_is_the_last_one_and_its_tasks_have_names() {
     add(&instance, "last", &["--name", "b", "--in", "a:n"], &["grep", "41", "n"]);
     let absent = try_to_add(&instance, "last", &["--in", "c:n"], &["true"]).expect_code(4);
     assert!(absent.stderr.contains("no task 'c'"), "{absent:?}");
+    let to = instance.sandbox().path("kept").display().to_string();
+    let fetched = instance.starling(&["job", "fetch", &id, "-o", &to]).expect_code(4);
+    assert!(fetched.stderr.contains("an open job keeps none"), "{fetched:?}");
     instance.starling(&["job", "close", &id]).ok();
     instance.starling(&["job", "wait", &id, "--timeout", "60s"]).ok();
 }
