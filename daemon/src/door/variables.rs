@@ -173,7 +173,7 @@ impl Door {
         let found = self.variable(job, &add.name).await?;
         let declared = found.declared.clone().unwrap_or_default();
         let hint = match declared.rule() {
-            VarRule::VarSum => "a sum is an integer: add whole numbers, in a smaller unit if need be",
+            VarRule::VarSum => "a sum is an integer: add whole numbers, in a smaller unit",
             _ => "'starling var set' sets variables of the other rules",
         };
         let number = parse_sum(&declared, &add.value).map_err(|text| Refusal::bad(text, hint))?;

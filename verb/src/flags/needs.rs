@@ -1,7 +1,6 @@
 //! The flags of resources: those that a task asks for, and those that a node offers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
 use hardware::{Machine, Settings as HardwareSettings};
@@ -399,6 +398,8 @@ pub fn share(text: &str) -> Result<(usize, usize), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
