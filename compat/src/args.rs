@@ -9,6 +9,7 @@ use verb::units::Timespan;
 
 use crate::alloc::args::AllocVerb;
 use crate::records::Way;
+use crate::times;
 use crate::words::{Ids, Selector};
 
 /// The command line of HyperQueue for a Starling cluster.
@@ -107,9 +108,9 @@ pub(crate) struct SubmitArgs {
     pub(crate) nodes: Option<u32>,
     #[arg(long, allow_negative_numbers = true, default_value_t = 0)]
     pub(crate) priority: i32,
-    #[arg(long)]
+    #[arg(long, value_parser = times::parse)]
     pub(crate) time_limit: Option<Timespan>,
-    #[arg(long)]
+    #[arg(long, value_parser = times::parse)]
     pub(crate) time_request: Option<Timespan>,
     /// Shown only: it orders the variants of one task, of which a file may give several
     #[arg(long)]
@@ -322,14 +323,14 @@ pub(crate) enum ServerVerb {
         #[arg(long, value_name = "FILE")]
         journal: Option<PathBuf>,
         /// The idle timeout of workers that have none of their own
-        #[arg(long)]
+        #[arg(long, value_parser = times::parse)]
         idle_timeout: Option<Timespan>,
     },
     Stop,
     Info,
     /// Wait until the nodes answer
     Wait {
-        #[arg(long, default_value = "60s")]
+        #[arg(long, default_value = "60s", value_parser = times::parse)]
         timeout: Timespan,
     },
 }
@@ -400,9 +401,9 @@ pub(crate) struct OfferArgs {
 pub(crate) struct WorkerArgs {
     #[command(flatten)]
     pub(crate) offer: OfferArgs,
-    #[arg(long)]
+    #[arg(long, value_parser = times::parse)]
     pub(crate) time_limit: Option<Timespan>,
-    #[arg(long)]
+    #[arg(long, value_parser = times::parse)]
     pub(crate) idle_timeout: Option<Timespan>,
     #[arg(long)]
     pub(crate) hostname: Option<String>,
@@ -411,10 +412,10 @@ pub(crate) struct WorkerArgs {
     /// No effect: there is no server to lose
     #[arg(long)]
     pub(crate) on_server_lost: Option<String>,
-    #[arg(long, default_value = "8s")]
+    #[arg(long, default_value = "8s", value_parser = times::parse)]
     pub(crate) heartbeat: Timespan,
     /// No effect: nodes hand tasks over by themselves
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, value_parser = times::parse)]
     pub(crate) retract_check_interval: Option<Timespan>,
     #[arg(long)]
     pub(crate) manager: Option<String>,

@@ -21,6 +21,7 @@ mod submit;
 mod table;
 mod task;
 mod tasks;
+mod times;
 mod words;
 mod worker_start;
 mod workers;

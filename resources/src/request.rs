@@ -77,7 +77,7 @@ pub enum RequestError {
          tight! and scatter!"
     )]
     Policy(String),
-    #[error("{0}=0 asks for nothing; the smallest amount is 0.0001")]
+    #[error("{0}=0 asks for nothing; the smallest amount is {least}", least = least(.0))]
     Zero(Name),
     #[error("{0} is asked for twice; give one amount")]
     Twice(Name),
@@ -89,6 +89,11 @@ pub enum RequestError {
     SameVariants(usize, usize),
     #[error("a request has at most {most} {things}, and this one has {count}")]
     TooMany { things: &'static str, count: usize, most: usize },
+}
+
+/// The smallest amount of a pool that a task asks for. A command needs more bytes than one.
+fn least(pool: &Name) -> &'static str {
+    if pool.is_bytes() { "1MiB or so" } else { "0.0001" }
 }
 
 impl Request {

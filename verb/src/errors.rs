@@ -86,10 +86,14 @@ impl Failure {
         self
     }
 
-    /// Both lines, in the format for stderr.
+    /// Both lines, in the format for stderr. A hint within the message is the nearer one.
     pub fn render(&self) -> String {
-        let mut text = format!("error: {}\n", shown(&self.message));
-        if let Some(hint) = &self.hint {
+        let (message, hint) = match self.message.split_once("; hint: ") {
+            Some((message, hint)) => (message, Some(hint)),
+            None => (self.message.as_str(), self.hint.as_deref()),
+        };
+        let mut text = format!("error: {}\n", shown(message));
+        if let Some(hint) = hint {
             text.push_str(&format!("hint: {}\n", shown(hint)));
         }
         text
@@ -184,6 +188,14 @@ pub fn numbers_plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_has_one_hint() {
+        let failure = Failure::refused("no child 3; hint: there are 2").hint("see --help");
+        assert_eq!(failure.render(), "error: no child 3\nhint: there are 2\n");
+        let failure = Failure::refused("no child 3").hint("see --help");
+        assert_eq!(failure.render(), "error: no child 3\nhint: see --help\n");
+    }
 
     #[test]
     fn a_closed_pipe_alone_is_passed_over() {

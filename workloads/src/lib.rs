@@ -44,7 +44,7 @@ pub use graph::error::{GeneratorError, GraphError, nearest};
 pub use graph::info::Info;
 pub use graph::job_options::JobOptions;
 pub use graph::layout::{Layout, PartitionUse};
-pub use graph::needs::{Needs, Requested};
+pub use graph::needs::{Needs, Requested, TIME_REQUEST_OF_0};
 pub use graph::notice::Notice;
 pub use graph::pin::CpuPin;
 pub use graph::quantity;

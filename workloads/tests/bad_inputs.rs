@@ -150,6 +150,7 @@ fn first_mistakes_in_toml() {
             "4:38: 'keep' is true or false, not the text \"yes\"",
             "keep = true",
         ),
+        (task("label = \"x\""), "4:1: unknown key 'label'", "'labels' is meant?"),
         (task("colour = 1"), "4:1: unknown key 'colour'", "known keys: name, array"),
     ];
     for (text, expected, form) in table {
@@ -228,6 +229,29 @@ fn broken_files_and_needs() {
     for (text, expected) in table {
         assert_eq!(refused("w.toml", text).0, expected, "{text}");
     }
+}
+
+#[test]
+fn a_wrong_need_is_named_with_its_place() {
+    for (lines, place) in [
+        ("gpus = 0", "3:8"),
+        ("priority = 1\nresources = { a = 1, b = 0 }", "4:26"),
+        ("labels = [\"a b\"]", "3:10"),
+        ("variants = [\"cpus=0\"]", "3:12"),
+        ("variants = [\"cpus=1\", \"cpus=1\"]", "3:12"),
+        ("gpus = 1\npatience = \"1s\"", "4:12"),
+        ("cpus = \"2 dense\"", "3:8"),
+        ("time_request = \"0s\"", "3:16"),
+        ("resources = { gpus = 1 }\ngpus = 1", "3:22"),
+    ] {
+        let text = format!("[[task]]\nname = \"a\"\n{lines}\ncommand = [\"true\"]\n");
+        let (told, _) = refused("w.toml", &text);
+        assert!(told.starts_with(&format!("w.toml:{place}: task 'a': ")), "{lines}: {told}");
+    }
+    let times = "time_request = \"10s\"\ntime_limit = \"1s\"";
+    let text = format!("[[task]]\nname = \"a\"\ncommand = [\"true\"]\n{times}\n");
+    let expected = "w.toml:2:8: task 'a': the time request 10s exceeds the time limit 1s";
+    assert_eq!(refused("w.toml", &text).0, expected);
 }
 
 #[test]

@@ -6,9 +6,10 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use proto::limits;
-use resources::{Name, parse_coupling, parse_no_pool, parse_pool, parse_preferences};
+use resources::{Name, parse_coupling, parse_preferences};
 use verb::errors::{Failure, meant, numbers_plain};
 use verb::files;
+use verb::flags::needs::check_pool;
 use verb::flags::tuning::{Law, Neighbours, OrderName, PolicyName, TuningArgs};
 use verb::flags::{DataKind, PlacementName, SubmitTo};
 use verb::history::History;
@@ -127,10 +128,7 @@ fn check_text(key: &str, value: &str) -> Result<(), String> {
         "nodes" => is_within(value, 1, limits::NODES_MAX),
         "slots" => is_within(value, 0, limits::SLOTS_MAX),
         "replicas" => is_within(value, 1, limits::COPIES_MAX),
-        "resource" => each(value, ';', |pool| match parse_no_pool(pool) {
-            Some(_) => Ok(()),
-            None => parse_pool(pool).map(drop).map_err(|error| error.to_string()),
-        }),
+        "resource" => each(value, ';', check_pool),
         "label" => each(value, ',', |label| {
             Name::label(label).map(drop).map_err(|error| error.to_string())
         }),
@@ -190,22 +188,67 @@ fn change(text: &str, key: &str, value: Option<&str>) -> String {
     let is_own = |line: &str| {
         line.trim_start().strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='))
     };
-    let line = value.map(|value| format!("{key} = {}\n", toml::Value::String(value.to_owned())));
     let mut out = String::with_capacity(text.len() + 64);
-    let mut line_left = line;
+    let mut value_left = value;
     for own in text.split_inclusive('\n') {
         match is_own(own) {
-            true => out.push_str(&line_left.take().unwrap_or_default()),
+            true => out.extend(value_left.take().map(|value| changed_line(own, value))),
             false => out.push_str(own),
         }
     }
-    if let Some(line) = line_left {
+    if let Some(value) = value_left {
         if !out.is_empty() && !out.ends_with('\n') {
             out.push('\n');
         }
-        out.push_str(&line);
+        out.push_str(&format!("{key} = {}\n", in_quotes(value)));
     }
     out
+}
+
+fn in_quotes(value: &str) -> String {
+    toml::Value::String(value.to_owned()).to_string()
+}
+
+/// The line of a key with another value. Its comment stays, and a number stays a number.
+fn changed_line(own: &str, value: &str) -> String {
+    let (head, rest) = own.split_once('=').unwrap_or((own, ""));
+    let (old, comment) = rest.split_at(comment_start(rest));
+    let was_text = old.trim_start().starts_with(['"', '\'']);
+    let (before, after) = match old.trim() {
+        "" => (" ", old),
+        _ => (&old[..old.len() - old.trim_start().len()], &old[old.trim_end().len()..]),
+    };
+    let new = match !was_text && is_number(value) {
+        true => value.to_owned(),
+        false => in_quotes(value),
+    };
+    format!("{head}={before}{new}{after}{comment}")
+}
+
+/// The position of the comment of a line, or the end of the line.
+fn comment_start(rest: &str) -> usize {
+    let (mut quote, mut is_escaped) = (None, false);
+    for (at, letter) in rest.char_indices() {
+        match (quote, letter) {
+            (None, '#') => return at,
+            (None, '"' | '\'') => quote = Some(letter),
+            (Some('"'), '\\') if !is_escaped => {
+                is_escaped = true;
+                continue;
+            }
+            (Some(open), _) if open == letter && !is_escaped => quote = None,
+            _ => {}
+        }
+        is_escaped = false;
+    }
+    rest.len()
+}
+
+/// True for a text that is the same as a number in TOML.
+fn is_number(text: &str) -> bool {
+    let table = format!("x = {text}").parse::<toml::Table>();
+    let value = table.ok().and_then(|table| table.get("x").cloned());
+    value.is_some_and(|it| (it.is_integer() || it.is_float()) && it.to_string() == text)
 }
 
 #[cfg(test)]
@@ -215,7 +258,14 @@ mod tests {
     #[test]
     fn one_line_changes() {
         let text = "# mine\nnodes = 3 # three\nslots = 2";
-        assert_eq!(change(text, "nodes", Some("4")), "# mine\nnodes = \"4\"\nslots = 2");
+        assert_eq!(change(text, "nodes", Some("4")), "# mine\nnodes = 4 # three\nslots = 2");
+        let left = change(text, "slots", Some("4"));
+        assert_eq!(left, "# mine\nnodes = 3 # three\nslots = 4");
+        let word = change(text, "nodes", Some("auto"));
+        assert_eq!(word, "# mine\nnodes = \"auto\" # three\nslots = 2");
+        let text_before = "label = \"a#\\\"b\"  # two #\n";
+        assert_eq!(change(text_before, "label", Some("1")), "label = \"1\"  # two #\n");
+        assert_eq!(change("label = 'a#'\n", "label", Some("x")), "label = \"x\"\n");
         assert_eq!(change(text, "nodes", None), "# mine\nslots = 2");
         assert_eq!(change(text, "scale", Some("1")), format!("{text}\nscale = \"1\"\n"));
         assert_eq!(change("", "scale", Some("a\"b")), "scale = 'a\"b'\n");

@@ -131,7 +131,7 @@ async fn outside(context: &Context, client: &Client, job: JobId, verb: &VarVerb)
 
 fn find(all: Vec<Variable>, job: JobId, name: &str) -> Result<Variable, Failure> {
     all.into_iter().find(|it| it.name == name).ok_or_else(|| {
-        Failure::refused(format!("job {job} has no variable '{name}'"))
+        Failure::refused(format!("job {} has no variable '{name}'", job.0))
             .hint("declare it: starling submit --var NAME=RULE[:INITIAL]")
     })
 }

@@ -38,7 +38,7 @@ pub(super) fn of_cluster(context: &Context, job: &Selector) -> Result<Record, Fa
 }
 
 /// The record of a job, from all nodes that answer.
-pub(super) async fn of_job(client: &Client, job: JobId) -> Result<Record, Failure> {
+async fn of_job(client: &Client, job: JobId) -> Result<Record, Failure> {
     let state = job_info::recorded(client, job, None).await?;
     if let Some(text) = state.thinned_text() {
         say(&format!("warning: {text}"));

@@ -1,5 +1,6 @@
 //! Run records of the jobs of an instance, which `starling down` leaves in its directory.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,13 +8,16 @@ use std::time::Duration;
 use client::Client;
 use lens::Record;
 use proto::wire::JobState;
-use proto::{JobId, Time};
+use proto::{JobId, NodeId, Time};
 use verb::Context;
+use verb::cluster::logs::Logs;
 use verb::errors::Failure;
 use verb::output::say;
+use verb::units;
 
 use super::{collect, files};
 use crate::limits::RECORDS_KEPT;
+use crate::views::job_info;
 
 /// The records of an instance, in its directory.
 pub(crate) const DIRECTORY: &str = "records";
@@ -41,9 +45,14 @@ fn is_recorded(path: &Path, state: &JobState) -> bool {
     since.is_some_and(|since| since.as_nanos() > u128::from(state.ended_ns))
 }
 
+/// The number of records without the events of a node, by node and reason.
+type Lacking = BTreeMap<(NodeId, String), u64>;
+
 /// Writes the records of the newest ended jobs. The nodes stop also without them.
 pub(crate) async fn before_stop(context: &Context, client: &Client, dir: &Path) {
-    let written = tokio::time::timeout(WITHIN, write_all(context, client, dir)).await;
+    let mut lacking = Lacking::new();
+    let written = tokio::time::timeout(WITHIN, write_all(context, client, dir, &mut lacking)).await;
+    lacking_lines(&lacking).for_each(|line| say(&line));
     let problem = match written {
         Ok(Ok(())) => return,
         Ok(Err(failure)) => failure.message,
@@ -52,7 +61,19 @@ pub(crate) async fn before_stop(context: &Context, client: &Client, dir: &Path) 
     say(&format!("warning: run records of some jobs are not written: {problem}"));
 }
 
-async fn write_all(context: &Context, client: &Client, dir: &Path) -> Result<(), Failure> {
+fn lacking_lines(lacking: &Lacking) -> impl Iterator<Item = String> {
+    lacking.iter().map(|((node, why), records)| {
+        let records = units::number_of(*records, "run record");
+        format!("warning: without the events of {node} in {records}: {why}")
+    })
+}
+
+async fn write_all(
+    context: &Context,
+    client: &Client,
+    dir: &Path,
+    lacking: &mut Lacking,
+) -> Result<(), Failure> {
     let mut states = client.raw().jobs(LIST_TIMEOUT).await?.states;
     states.retain(|state| client::raw::is_ended(state) && state.ended_ns > 0);
     states.sort_unstable_by_key(|state| std::cmp::Reverse(Time(state.ended_ns)));
@@ -77,7 +98,12 @@ async fn write_all(context: &Context, client: &Client, dir: &Path) -> Result<(),
         if !all_answer && client.raw().job(job).await?.summary.is_none() {
             continue;
         }
-        let record = collect::of_job(client, job).await?;
+        let state = job_info::recorded(client, job, None).await?;
+        let logs = Logs::read_quietly(client, job, None).await?;
+        for (node, why) in &logs.missing {
+            *lacking.entry((*node, why.clone())).or_default() += 1;
+        }
+        let record = collect::of_logs(client, &state, logs).await?;
         if known.is_some_and(|known| known <= record.meta.missing.len()) {
             continue;
         }
@@ -118,6 +144,16 @@ pub(crate) fn forget(dir: &Path, job: JobId) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_that_is_away_is_named_once() {
+        let mut lacking = Lacking::new();
+        for _ in 0..3 {
+            *lacking.entry((NodeId(3), "it is down".to_owned())).or_default() += 1;
+        }
+        let lines: Vec<String> = lacking_lines(&lacking).collect();
+        assert_eq!(lines, ["warning: without the events of n3 in 3 run records: it is down"]);
+    }
 
     #[test]
     fn the_records_of_the_newest_ends_stay() {

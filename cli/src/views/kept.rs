@@ -65,6 +65,11 @@ impl KeptRow {
         Some(Self::new(state.job, &kept, partly, |task| made.is_done(task)))
     }
 
+    /// True if no declared result is there, and all homes have answered.
+    pub(crate) fn are_none_there(&self) -> bool {
+        self.outputs == 0 && !self.more && !self.incomplete
+    }
+
     fn new(
         job: u64,
         kept: &[KeptOutput],

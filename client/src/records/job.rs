@@ -1,6 +1,7 @@
 //! Jobs and tasks: state, watching, explanation, cancelling.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use proto::wire::{self, request, response};
@@ -33,13 +34,31 @@ fn serves(map: &wire::ClusterMap, node: NodeId, partition: PartitionId) -> Optio
 
 /// The user that cancels or retries, for `job info`.
 fn canceller() -> String {
-    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default();
-    let user = if user.is_empty() { "unknown".to_owned() } else { user };
+    let given = |key: &str| std::env::var(key).ok().filter(|user| !user.is_empty());
+    let user = given("USER").or_else(|| given("LOGNAME")).or_else(effective_user);
+    let user = user.unwrap_or_else(|| "unknown".to_owned());
     let mut name = format!("{user}@{}", crate::host_name());
     while name.len() > limits::NAME_BYTES_MAX {
         name.pop();
     }
     name
+}
+
+/// The user of this process by name, or by number if the name is not known here.
+fn effective_user() -> Option<String> {
+    let user = std::fs::metadata("/proc/self").ok()?.uid();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    Some(name_of(&users, user).unwrap_or_else(|| user.to_string()))
+}
+
+/// The name of a user by the text of `/etc/passwd`.
+fn name_of(users: &str, user: u32) -> Option<String> {
+    let number = user.to_string();
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == number).then(|| name.to_owned())
+    })
 }
 
 /// True if a job's state is its last.
@@ -136,7 +155,15 @@ impl Client {
     /// Cancels a whole job, or the named tasks with all that wait for them. The answer is final.
     pub async fn cancel(&self, job: JobId, tasks: &[LocalId]) -> Result<Cancelled, ClientError> {
         if tasks.is_empty() {
-            return self.cancel_job(job).await.map(Cancelled::of_record);
+            let answer = self.cancel_job(job).await.map(Cancelled::of_record)?;
+            // A forgotten job has no tasks, either. Its record says when it was forgotten.
+            if answer.cancelled == 0
+                && answer.ended == 0
+                && let Err(error @ ClientError::Refused(_)) = self.job_record(job).await
+            {
+                return Err(error);
+            }
+            return Ok(answer);
         }
         if let Some(&task) = tasks.iter().find(|task| task.partition().0 >= self.partitions()) {
             return Err(ClientError::UnknownTask { job, task });
@@ -506,5 +533,18 @@ impl Client {
     pub(crate) async fn commit(&self, commit: &wire::JobCommit) -> Result<(), ClientError> {
         let partition = self.job_partition(JobId(commit.job));
         self.ask_home(partition, request::Body::Commit(commit.clone())).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_have_names_or_numbers() {
+        let users = "root:x:0:0:root:/root:/bin/sh\nbroken\nann:x:1000:1000::/home/ann:/bin/sh\n";
+        assert_eq!(name_of(users, 1000).as_deref(), Some("ann"));
+        assert_eq!((name_of(users, 0).as_deref(), name_of(users, 7)), (Some("root"), None));
+        assert!(effective_user().is_none_or(|user| !user.is_empty()));
     }
 }

@@ -1,12 +1,12 @@
 //! The arguments of `hq alloc`.
 
 use std::ffi::OsString;
-use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use verb::units::Timespan;
 
 use crate::args::{OfferArgs, WorkerArgs};
+use crate::times;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum AllocVerb {
@@ -116,7 +116,7 @@ pub(crate) struct QueueArgs {
     #[arg(long, short, default_value_t = 1, value_parser = backlog)]
     pub(crate) backlog: u32,
     /// The time limit of an allocation: 01:30:00 or '1h 30m'
-    #[arg(long, short, value_parser = walltime)]
+    #[arg(long, short, value_parser = times::parse)]
     pub(crate) time_limit: Timespan,
     /// The most workers of one allocation
     #[arg(long, short, default_value_t = 1)]
@@ -128,10 +128,10 @@ pub(crate) struct QueueArgs {
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) offer: OfferArgs,
-    #[arg(long, value_parser = walltime, default_value = "5m")]
+    #[arg(long, value_parser = times::parse, default_value = "5m")]
     pub(crate) idle_timeout: Timespan,
     /// No effect: nodes report no overviews
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, value_parser = times::parse)]
     pub(crate) overview_interval: Option<Timespan>,
     /// The part of new workers that ready tasks must fill at once, from 0 to 1
     #[arg(long, default_value_t = 0.0)]
@@ -152,7 +152,7 @@ pub(crate) struct QueueArgs {
     #[arg(long)]
     pub(crate) worker_wrap_cmd: Option<String>,
     /// Workers end after this time [default: the time limit of the allocation]
-    #[arg(long, value_parser = walltime)]
+    #[arg(long, value_parser = times::parse)]
     pub(crate) worker_time_limit: Option<Timespan>,
     /// Further arguments of sbatch or qsub
     #[arg(trailing_var_arg = true)]
@@ -167,32 +167,12 @@ fn backlog(text: &str) -> Result<u32, String> {
     }
 }
 
-/// `HH:MM:SS`, or a duration with units.
-fn walltime(text: &str) -> Result<Timespan, String> {
-    let parts: Vec<&str> = text.split(':').collect();
-    let [hours, minutes, seconds] = parts[..] else { return text.parse() };
-    let wrong = || format!("'{text}' is not a time such as 01:30:00");
-    let number = |part: &str| part.parse::<u32>().map(u64::from).map_err(|_| wrong());
-    let (hours, minutes, seconds) = (number(hours)?, number(minutes)?, number(seconds)?);
-    match minutes < 60 && seconds < 60 {
-        true => Ok(Timespan(Duration::from_secs(hours * 3600 + minutes * 60 + seconds))),
-        false => Err(wrong()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn times_have_two_forms() {
-        let seconds = |text: &str| walltime(text).map(|time| time.0.as_secs());
-        assert_eq!(seconds("01:10:15"), Ok(4215));
-        assert_eq!(seconds("3h 15m 10s"), Ok(11_710));
-        assert_eq!(seconds("100:00:00"), Ok(360_000));
-        for wrong in ["01:60:00", "1:2", "a:b:c", "", "-1:00:00", "90"] {
-            assert!(seconds(wrong).is_err(), "{wrong}");
-        }
+    fn a_queue_has_a_backlog() {
         assert_eq!(backlog("0"), Err("Backlog has to be at least 1".to_owned()));
     }
 }

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::limits::GANG_NODES_MAX;
 use serde::Deserialize;
 use verb::errors::Failure;
-use verb::units::Timespan;
 
 use super::request::amount;
 use super::{Task, Tasks};
 use crate::args::{Pin, SubmitArgs};
 use crate::ids;
 use crate::records::Way;
+use crate::times;
 
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
@@ -242,7 +242,8 @@ fn arguments(table: toml::Table) -> Result<SubmitArgs, Failure> {
         Some(PinWord::None) | None => None,
     };
     args.task_dir = config.task_dir;
-    args.time_limit = config.time_limit.map(|text| text.parse()).transpose().map_err(wrong)?;
+    args.time_limit =
+        config.time_limit.map(|text| times::parse(&text)).transpose().map_err(wrong)?;
     args.priority = config.priority;
     args.crash_limit = config.crash_limit.map_or(args.crash_limit, |limit| limit.text());
     args.input = config.stdin.map(String::into_bytes);
@@ -288,7 +289,7 @@ impl Request {
             let cpus = if self.n_nodes > 0 { "all" } else { "1" };
             amounts.push(("cpus".to_owned(), amount(cpus)?));
         }
-        let time = self.time_request.map(|text| text.parse::<Timespan>()).transpose();
+        let time = self.time_request.map(|text| times::parse(&text)).transpose();
         let time = time.map_err(wrong)?.map_or(0, |length| length.0.as_nanos() as u64);
         Ok(Way { amounts, weight: self.weight, time_request_ns: time })
     }

@@ -172,7 +172,10 @@ impl Door {
         let (_, job) = self.job_with_variables(token, &add.name)?;
         let found = self.variable(job, &add.name).await?;
         let declared = found.declared.clone().unwrap_or_default();
-        let hint = "'starling var set' sets variables of the other rules";
+        let hint = match declared.rule() {
+            VarRule::VarSum => "a sum is an integer: add whole numbers, in a smaller unit",
+            _ => "'starling var set' sets variables of the other rules",
+        };
         let number = parse_sum(&declared, &add.value).map_err(|text| Refusal::bad(text, hint))?;
         self.attempts().add(token, wire::VarSum::new(found.index, number.into()))?;
         Ok(Answered::Added(wire::DoorAdded {}))

@@ -69,6 +69,7 @@ fn requests_are_read_and_printed() {
 fn bad_requests_have_clear_errors() {
     let error = |text: &str| text.parse::<Request>().unwrap_err().to_string();
     assert_eq!(error("cpus=0"), "cpus=0 asks for nothing; the smallest amount is 0.0001");
+    assert!(error("memory=0GiB").ends_with("asks for nothing; the smallest amount is 1MiB or so"));
     assert_eq!(error("cpus=1,cpus=2"), "cpus is asked for twice; give one amount");
     assert_eq!(error("gpus=1,label=gpus"), "gpus is asked for twice; give one amount");
     assert!(error("cpus").starts_with("'cpus' is not a need such as"));

@@ -167,6 +167,30 @@ fn names_of_ended_tasks_survive_deaths_and_restarts() {
     assert!(text.contains("task 'wide-7'") && text.contains("is done"), "{text}");
 }
 
+/// Of several jobs, those that can be forgotten are; results that were never made hold none back.
+#[test]
+fn a_job_that_stays_does_not_hold_back_others() {
+    let instance = Instance::up(1, 2);
+    let plain = submit(&instance, &["--wait", "--", "true"]);
+    let failed = instance.starling(&["submit", "--wait", "--out", "k", "--", "false"]);
+    let failed = failed.expect_code(1).stdout.trim().to_owned();
+    let keeps = submit(&instance, &["--wait", "--out", "k", "--", "touch", "k"]);
+    let runs = submit(&instance, &["--", "sleep", "60"]);
+    let ran = instance.starling(&["job", "forget", "all"]).expect_code(4);
+    assert!(ran.stderr.contains(&format!("job {keeps} keeps results")), "{}", ran.stderr);
+    assert!(ran.stderr.contains(&format!("job {runs} is not forgotten")), "{}", ran.stderr);
+    let list = instance.json(&["job", "list"]);
+    let left: Vec<_> = list["jobs"].as_array().unwrap().iter().map(|it| &it["job"]).collect();
+    assert!(left.contains(&&Value::from(keeps.as_str())) && left.len() == 2, "{list}");
+    for gone in [&plain, &failed] {
+        let ran = instance.starling(&["job", "cancel", gone]).expect_code(4);
+        assert!(ran.stderr.contains("was forgotten on 20"), "{}", ran.stderr);
+    }
+    instance.starling(&["job", "cancel", &runs]).ok();
+    instance.starling(&["job", "wait", &runs]).expect_code(1);
+    instance.starling(&["job", "forget", &runs, &keeps, "--results"]).ok();
+}
+
 #[test]
 fn a_forgotten_job_stays_forgotten() {
     let mut instance = Instance::up_with_copies(3, 2, 2);
@@ -202,6 +226,7 @@ fn a_forgotten_job_stays_forgotten() {
             &["task", "list", &id],
             &["task", "explain", &id, "made"],
             &["job", "retry", &id],
+            &["job", "cancel", &id],
         ] {
             let ran = instance.starling(verb);
             assert!(ran.stderr.contains("was forgotten on 20"), "{when}, {verb:?}: {}", ran.stderr);

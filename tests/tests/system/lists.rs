@@ -219,6 +219,17 @@ fn a_log_of_another_command_is_refused() {
     assert_eq!(longer.stdout, "c\n");
 }
 
+#[test]
+fn options_of_workflow_files_are_refused_beside_a_list() {
+    let sandbox = Sandbox::new();
+    for option in ["--max-tasks", "--at-most"] {
+        let words = ["run", option, "2", "-k", "--", "echo", "{}", ":::", "a", "b", "c"];
+        let refused = sandbox.starling(&words).expect_code(2);
+        let text = format!("{option} is for a workflow file");
+        assert!(refused.stderr.contains(&text), "{}", refused.stderr);
+    }
+}
+
 /// A million entries pass through; a list that never ends is used as it comes.
 #[test]
 fn long_lists_take_no_memory() {

@@ -82,6 +82,21 @@ fn a_failed_parent_skips_later_tasks_and_the_job_fails() {
 }
 
 #[test]
+fn the_job_is_the_last_one_and_its_tasks_have_names() {
+    let instance = Instance::up(1, 1);
+    let id = open(&instance);
+    add(&instance, "last", &["--name", "a", "--out", "n"], &["sh", "-c", "echo 41 > n"]);
+    add(&instance, "last", &["--name", "b", "--in", "a:n"], &["grep", "41", "n"]);
+    let absent = try_to_add(&instance, "last", &["--in", "c:n"], &["true"]).expect_code(4);
+    assert!(absent.stderr.contains("no task 'c'"), "{absent:?}");
+    let to = instance.sandbox().path("kept").display().to_string();
+    let fetched = instance.starling(&["job", "fetch", &id, "-o", &to]).expect_code(4);
+    assert!(fetched.stderr.contains("an open job keeps none"), "{fetched:?}");
+    instance.starling(&["job", "close", &id]).ok();
+    instance.starling(&["job", "wait", &id, "--timeout", "60s"]).ok();
+}
+
+#[test]
 fn wrong_uses_are_refused_with_a_hint() {
     let instance = Instance::up(2, 1);
     let refused = |ran: Ran, part: &str| {

@@ -95,6 +95,7 @@ fn bad_calls_are_refused_with_the_reason() {
         ("set best 1.5", "no integer of 64 bits"),
         ("set sum 1", "is a sum"),
         ("add best 1", "has the rule min"),
+        ("add sum 1.5", "hint: a sum is an integer"),
         ("set best 1 --witness $(head -c 5000 /dev/zero | tr '\\0' x)", "at most 4096 bytes"),
     ];
     let lines = calls.map(|(call, _)| format!("if starling var {call} 2>> out; then exit 9; fi\n"));
@@ -107,6 +108,8 @@ fn bad_calls_are_refused_with_the_reason() {
     for (call, reason) in calls {
         assert!(said.contains(reason), "{call}: {said}");
     }
+    let outside = instance.starling(&["var", "get", "--job", "1", "none"]).expect_code(4);
+    assert!(outside.stderr.contains("job 1 has no variable 'none'"), "{outside:?}");
     for bad in ["best", "best=least", "best=min:x", "a b=min", "s=sum:1"] {
         instance.starling(&["submit", "--var", bad, "--", "true"]).expect_code(2);
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use clap::Args;
 use hardware::{Machine, Settings as HardwareSettings};
 use resources::{
-    Name, Offer, parse_coupling, parse_no_pool, parse_pool, parse_preferences, parse_variant,
-    parse_want,
+    Name, Offer, PoolKind, parse_coupling, parse_no_pool, parse_pool, parse_preferences,
+    parse_variant, parse_want,
 };
 use workloads::Needs;
 
@@ -46,11 +46,12 @@ pub struct NeedsArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rank: Option<u32>,
     /// The expected time from start to end
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", value_parser = time_request)]
     time_request: Option<Timespan>,
 }
 
-fn first_given(flags: &[(&'static str, bool)]) -> Option<&'static str> {
+/// The first of these flags that is given.
+pub fn first_given(flags: &[(&'static str, bool)]) -> Option<&'static str> {
     flags.iter().find(|(_, is_given)| *is_given).map(|(flag, _)| *flag)
 }
 
@@ -84,10 +85,30 @@ fn variant(text: &str) -> Result<String, String> {
     let needs = Needs { variants: vec![text.to_owned()], ..Needs::default() };
     checked(text, needs.request().map(|_| ()))
 }
+fn time_request(text: &str) -> Result<Timespan, String> {
+    let time: Timespan = text.parse()?;
+    match time.0.is_zero() {
+        true => Err(workloads::TIME_REQUEST_OF_0.to_owned()),
+        false => Ok(time),
+    }
+}
 fn pool(text: &str) -> Result<String, String> {
-    match parse_no_pool(text) {
-        Some(_) => Ok(text.to_owned()),
-        None => checked(text, parse_pool(text).map(|_| ()).map_err(|error| error.to_string())),
+    checked(text, check_pool(text))
+}
+
+/// Refuses a text that is no pool of a node, and a figure of memory that lacks its unit.
+pub fn check_pool(text: &str) -> Result<(), String> {
+    if parse_no_pool(text).is_some() {
+        return Ok(());
+    }
+    let pool = parse_pool(text).map_err(|error| error.to_string())?;
+    let definition = text.split_once('=').map_or("", |(_, definition)| definition.trim());
+    let sum = definition.strip_prefix("sum(").and_then(|rest| rest.strip_suffix(')'));
+    match pool.kind {
+        PoolKind::Sum(_) if pool.name.is_bytes() => {
+            memory(&sum.unwrap_or(definition).replace(' ', "")).map(drop)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -172,7 +193,7 @@ pub struct TaskNeedsArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rank: Option<u32>,
     /// The expected time from start to end of each command
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", value_parser = time_request)]
     time_request: Option<Timespan>,
 }
 
@@ -264,6 +285,21 @@ pub struct OfferPlan {
     pub preferences: Option<String>,
 }
 
+/// Refuses labels of two groups: the nodes of a gang are of one.
+fn check_group(labels: &[String]) -> Result<(), Failure> {
+    let is_of_group = |label: &Name| label.group_name().is_some();
+    let mut groups = labels.iter().filter_map(|text| Name::label(text).ok()).filter(is_of_group);
+    let first = groups.next();
+    match groups.find(|other| first.as_ref() != Some(other)) {
+        Some(other) => {
+            let first = first.map_or_else(String::new, |first| first.to_string());
+            Err(Failure::usage(format!("a node is of one group, and has labels {first}, {other}"))
+                .hint("give one of them"))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Separates pools in a setting.
 const BETWEEN_POOLS: char = ';';
 
@@ -289,9 +325,11 @@ impl OfferArgs {
             true => saved(key, between),
             false => Ok(given.to_vec()),
         };
+        let labels = or_saved(&self.labels, "label", ',')?;
+        check_group(&labels)?;
         Ok(OfferPlan {
             resources: or_saved(&self.resources, "resource", BETWEEN_POOLS)?,
-            labels: or_saved(&self.labels, "label", ',')?,
+            labels,
             couplings: or_saved(&self.couplings, "coupling", ',')?,
             preferences: settings.pick_optional(self.preferences.clone(), "prefer")?,
         })
@@ -389,6 +427,8 @@ pub fn share(text: &str) -> Result<(usize, usize), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -399,6 +439,12 @@ mod tests {
         assert!(label("a b").is_err() && want("licences").is_err());
         assert!(memory("100").unwrap_err().contains("write 100MiB"));
         assert!(variant("cpus=1, gpus=1").is_ok() && pool("gpus=[0,1]").is_ok());
+        for bare in ["memory=64", "memory=sum(64)"] {
+            assert!(pool(bare).unwrap_err().contains("write 64MiB"), "{bare}");
+        }
+        assert!(pool("memory=64GiB").is_ok() && pool("memory=sum(64 MiB)").is_ok());
+        assert!(time_request("0s").unwrap_err().contains("asks for nothing"));
+        assert_eq!(time_request("2s"), Ok(Timespan(Duration::from_secs(2))));
         assert!(preferences("gpus:biggest,cpus:1..9,any").is_ok());
         assert!(preferences("any,gpus:any").unwrap_err().contains("last"));
         assert!(preferences("gpus:most").unwrap_err().contains("biggest"));
@@ -415,6 +461,17 @@ mod tests {
         assert_eq!(slots("cpus=[5,6]", Some(0)), Ok(Some(0)), "a keeper");
         assert!(slots("cpus=3", Some(2)).unwrap_err().contains("are 3, and the slots are 2"));
         assert_eq!((slots("gpus=3", None), slots("gpus=3", Some(2))), (Ok(None), Ok(Some(2))));
+    }
+
+    #[test]
+    fn a_node_is_of_one_group() {
+        let check = |labels: &[&str]| {
+            let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
+            check_group(&labels).map_err(|failure| failure.message)
+        };
+        assert_eq!(check(&["group:a", "fast", "group:a"]), Ok(()));
+        let message = check(&["fast", "group:a", "group:b"]).unwrap_err();
+        assert!(message.ends_with("labels group:a, group:b"), "{message}");
     }
 
     #[test]

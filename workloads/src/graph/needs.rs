@@ -27,6 +27,10 @@ pub struct Needs {
 /// otherwise.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Why a time request of zero is refused.
+#[doc(hidden)]
+pub const TIME_REQUEST_OF_0: &str = "a time request of 0 asks for nothing; leave it out";
+
 /// The needs in the form of a spec.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Requested {
@@ -49,9 +53,12 @@ impl Needs {
         });
         for text in named.chain([self.memory.as_str()]).map(str::trim) {
             let is_bare = text.ends_with(|letter: char| letter.is_ascii_digit());
-            let amount = text.parse::<Amount>().ok().filter(|_| is_bare);
+            let amount = text.parse::<Amount>().ok().filter(|it| is_bare && !it.is_zero());
             if amount.is_some_and(|amount| amount.whole_part() < 1 << 20) {
-                return Err(format!("memory={text}: that is {text} bytes; write {text}MiB or so"));
+                let bytes = if text == "1" { "byte" } else { "bytes" };
+                return Err(format!(
+                    "memory={text}: that is {text} {bytes}; write {text}MiB or so"
+                ));
             }
         }
         Ok(())
@@ -190,6 +197,11 @@ mod tests {
         let memory = |text: &str| Needs { memory: text.to_owned(), ..Needs::default() }.request();
         let error = "memory=100: that is 100 bytes; write 100MiB or so";
         assert_eq!(memory("100").unwrap_err(), error);
+        assert_eq!(memory("1").unwrap_err(), "memory=1: that is 1 byte; write 1MiB or so");
+        for none in ["0", "0MiB"] {
+            let error = "memory=0 asks for nothing; the smallest amount is 1MiB or so";
+            assert_eq!(memory(none).unwrap_err(), error);
+        }
         assert!(memory("100MiB").is_ok() && memory("2000000").is_ok() && memory("all").is_ok());
         assert!(memory("100B").is_ok(), "it has a unit");
         let variant = Needs { variants: vec!["cpus=1, memory=100".into()], ..Needs::default() };

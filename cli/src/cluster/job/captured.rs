@@ -66,6 +66,13 @@ impl Records {
         self.ended.keys().next().copied()
     }
 
+    /// The number of other tasks that have ended, if the first one is of an array.
+    pub(crate) fn others_of_array(&self) -> u64 {
+        let of_array = self.ended.values().filter(|record| record.entry.is_some()).count();
+        let is_first = self.ended.values().next().is_some_and(|record| record.entry.is_some());
+        if is_first { of_array as u64 - 1 } else { 0 }
+    }
+
     fn see(&mut self, task: TaskState, stderr: bool) {
         if matches!(task.phase(), TaskPhase::TaskDone | TaskPhase::TaskFailed) {
             let record = Record {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use client::Client;
 use proto::NodeId;
+use proto::wire::Openness;
 use serde::Serialize;
 use verb::Context;
 use verb::cluster::kept_outputs::{CopiedFile, OfSpawned, copy, of_spawned, recall};
@@ -52,15 +53,20 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &FetchArgs) ->
         let mut kept = recall(client, job).await?;
         // Without an answer of the job's home there is the warning above.
         let state = if is_noted { client.raw().job(job).await.ok() } else { None };
-        let spawned = match state {
-            Some(state) => of_spawned(client, &state).await?,
+        let spawned = match &state {
+            Some(state) => of_spawned(client, state).await?,
             None => OfSpawned::default(),
         };
         short.extend(spawned.check(job).err());
         kept.extend(spawned.kept);
         if kept.is_empty() && short.is_empty() && chosen.len() == 1 {
-            return Err(Failure::refused(format!("job {} keeps no outputs", job.0))
-                .hint("mark them: --out FILE of a command, keep = true in a workflow"));
+            let was_open = state.is_some_and(|it| it.openness() != Openness::ClosedGraph);
+            return Err(Failure::refused(format!("job {} keeps no outputs", job.0)).hint(
+                match was_open {
+                    true => "an open job keeps none: print them, or write them to shared files",
+                    false => "mark them: --out FILE of a command, keep = true in a workflow",
+                },
+            ));
         }
         let dir = match chosen.len() {
             1 => args.output.clone(),

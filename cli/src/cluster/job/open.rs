@@ -1,6 +1,7 @@
 //! Open jobs: `submit --open`, `submit --job`, `job close`, `job release`, and waiting for what was
 //! submitted.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
@@ -59,7 +60,7 @@ pub(crate) async fn open(context: &Context, client: &Client, options: OpenOption
 pub(crate) struct Addition<'a> {
     pub(crate) graph: &'a Graph,
     /// `TASK:FILE` of `--in`: outputs of tasks of the job, which each new task reads.
-    pub(crate) inputs: Vec<(LocalId, String)>,
+    pub(crate) inputs: Vec<(String, String)>,
     /// `--after`.
     pub(crate) after: Option<&'a str>,
 }
@@ -126,8 +127,9 @@ async fn append(client: &Client, job: JobId, what: &Addition<'_>) -> Result<Vec<
     let mut common = Vec::new();
     let mut read = Vec::new();
     for (task, file) in &what.inputs {
-        let output = output_of(client, job, *task, file).await?;
-        common.push(Parent { task: *task, output: Some(output) });
+        let task = one_task(client, job, task).await?;
+        let output = output_of(client, job, task, file).await?;
+        common.push(Parent { task, output: Some(output) });
         let (key, file) = (file.clone(), file.clone());
         read.push(wire::Input { key, file, ..Default::default() });
     }
@@ -205,10 +207,26 @@ async fn named(client: &Client, job: JobId, text: &str) -> Result<Vec<LocalId>, 
     Ok(found.into_iter().map(|task| LocalId(task.local)).collect())
 }
 
-/// `TASK:FILE`: an output of a task of the job. Other texts are files.
-pub(crate) fn output_input(text: &str) -> Option<(LocalId, String)> {
+/// A task by its id or name.
+async fn one_task(client: &Client, job: JobId, text: &str) -> Result<LocalId, Failure> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    match named(client, job, text).await?[..] {
+        [task] => Ok(task),
+        _ => Err(Failure::refused(format!("--in: '{text}' names several tasks of job {}", job.0))
+            .hint("give the id of one: --in ID:FILE")),
+    }
+}
+
+/// `TASK:FILE`: an output of a task of the job, by id or name. Other texts are files, and so is the
+/// name of a file that is here.
+pub(crate) fn output_input(text: &str) -> Option<(String, String)> {
     let (task, file) = text.split_once(':')?;
-    Some((task.parse().ok()?, file.to_owned()))
+    let is_id = task.parse::<LocalId>().is_ok();
+    let can_be_name = !task.is_empty() && !file.is_empty() && !task.contains(['/', '=']);
+    let is_output = is_id || (can_be_name && !Path::new(text).exists());
+    is_output.then(|| (task.to_owned(), file.to_owned()))
 }
 
 /// Closes jobs.

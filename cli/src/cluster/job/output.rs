@@ -187,9 +187,18 @@ async fn tell_file(
     match file.map(String::as_str) {
         None => {}
         Some("none") => say(&format!("note: job {}: what task {task} printed was dropped", job.0)),
-        Some(file) => say(&format!("note: job {}: task {task} has printed to {file}", job.0)),
+        Some(file) => say(&printed_to(job, task, file, records.others_of_array())),
     }
     Ok(())
+}
+
+/// `others`: the number of further tasks of the array, which have files of their own.
+fn printed_to(job: JobId, task: LocalId, file: &str, others: u64) -> String {
+    let more = match others {
+        0 => String::new(),
+        others => format!(", and {others} more to files of their own"),
+    };
+    format!("note: job {}: task {task} has printed to {file}{more}", job.0)
 }
 
 fn tell_missing(
@@ -412,6 +421,14 @@ mod tests {
         let (task, attempt) = (LocalId(task), Attempt(attempt));
         let data = data.as_bytes().to_vec().into();
         StreamPiece { task, attempt, data, ..StreamPiece::default() }
+    }
+
+    #[test]
+    fn files_of_an_array_are_counted() {
+        let line = |others| printed_to(JobId(7), LocalId(1), "/d/oo-1.txt", others);
+        let task = LocalId(1);
+        assert_eq!(line(0), format!("note: job 7: task {task} has printed to /d/oo-1.txt"));
+        assert!(line(2).ends_with("/d/oo-1.txt, and 2 more to files of their own"));
     }
 
     #[test]

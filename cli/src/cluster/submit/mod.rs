@@ -8,13 +8,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use client::{AfterJob, DeclaredVariable, JobSettings, OpenOptions, SubmitOptions};
-use proto::{JobId, LocalId};
 use serde::Serialize;
 use verb::Context;
 use verb::cluster::kept_outputs;
 use verb::directives::{self, Directives, Script};
 use verb::errors::{Done, Exit, Failure, heard, plain};
-use verb::flags::needs::NeedsArgs;
+use verb::flags::needs::{NeedsArgs, first_given};
 use verb::flags::{LoadArgs, PlaceArgs, TimeoutArgs};
 use verb::units::{Bandwidth, Timespan};
 use workloads::Graph;
@@ -22,6 +21,8 @@ use workloads::Graph;
 use crate::alloc;
 use crate::cluster::job::open;
 use crate::cluster::submit::replicas::ReplicasOf;
+use crate::cluster::task;
+use crate::common::selector::Selector;
 use crate::views::jobs;
 use crate::views::kept::KeptRow;
 use crate::views::{submission, waiting};
@@ -119,10 +120,10 @@ pub(crate) struct SubmitArgs {
     /// Open a job without tasks, and print its number; --job adds tasks, 'job close' closes it
     #[arg(long, conflicts_with = "wait")]
     open: bool,
-    /// Add the tasks to this open job, and print their ids; --in TASK:FILE reads an output of a
-    /// task of the job
+    /// Add the tasks to this open job (a number, or last), and print their ids; --in TASK:FILE reads
+    /// an output of a task of the job
     #[arg(long, value_name = "JOB")]
-    job: Option<u64>,
+    job: Option<Selector>,
     /// Tasks of the open job that must be done first, by id or name, separated by commas
     #[arg(long, value_name = "TASKS", requires = "job")]
     after: Option<String>,
@@ -201,11 +202,12 @@ pub(crate) fn run(context: &Context, args: &SubmitArgs) -> Done {
     verb::block_on(async {
         let client = context.connect().await?;
         alloc::offers::await_nodes(&client, &mut graph).await?;
-        if let Some(job) = args.job {
+        if let Some(job) = &args.job {
+            let job = task::one_job(&client, job).await?;
             let (after, inputs) = (args.after.as_deref(), outputs_read(args));
             let what = open::Addition { graph: &graph, inputs, after };
             let wait = args.wait.then(|| waiting::Deadline::after(timeout));
-            return open::add(context, &client, JobId(job), what, wait).await;
+            return open::add(context, &client, job, what, wait).await;
         }
         let job = kept_outputs::send(&client, &graph, &options).await?.job();
         let tasks = graph.len() as u64;
@@ -248,12 +250,49 @@ fn check_added(args: &SubmitArgs) -> Result<(), Failure> {
         ("--placement", args.place.placement.is_some()),
         ("--submit", args.place.submit.is_some()),
     ];
-    match of_jobs.iter().find(|(_, is_given)| *is_given) {
-        Some((option, _)) if args.job.is_some() => {
+    match first_given(&of_jobs) {
+        Some(option) if args.job.is_some() => {
             Err(Failure::usage(format!("{option} is an option of a whole job, not of added tasks"))
                 .hint("leave it out; submit --open takes --max-tasks and --data"))
         }
         _ => Ok(()),
+    }
+}
+
+/// Refuses options of tasks where a job without tasks is opened.
+fn check_open(args: &SubmitArgs) -> Result<(), Failure> {
+    let of_tasks = [
+        ("--job", args.job.is_some()),
+        ("--array", args.array.is_some()),
+        ("--each-line", args.each_line.is_some()),
+        ("--from-json", args.from_json.is_some()),
+        ("--in", !args.inputs.is_empty()),
+        ("--stage-in", !args.stage_in.is_empty()),
+        ("--upload", !args.upload.is_empty()),
+        ("--out", !args.outputs.is_empty()),
+        ("--nodes", args.nodes.is_some()),
+        ("--cwd", args.cwd.is_some()),
+        ("--env", !args.env.is_empty()),
+        ("--stdin", args.stdin.is_some()),
+        ("--stdout", args.stdout.is_some()),
+        ("--stderr", args.stderr.is_some()),
+        ("--retries", args.retries > 0),
+        ("--time-limit", args.time_limit.is_some()),
+        ("--signal", args.signal.is_some()),
+        ("--pin", args.pin.is_some()),
+        ("--crash-limit", args.place.crash_limit.is_some()),
+        ("--format", args.load.format.is_some()),
+        ("--only-job", args.load.only_job.is_some()),
+        ("--strict", args.load.strict),
+        ("--scale", args.load.scale.is_some()),
+    ];
+    match args.needs.given().or_else(|| first_given(&of_tasks)) {
+        Some(option) => {
+            let text = format!("{option} is an option of added tasks, not of a whole job");
+            Err(Failure::usage(text)
+                .hint("give it when tasks are added: starling submit --job J ... -- COMMAND"))
+        }
+        None => Ok(()),
     }
 }
 
@@ -283,6 +322,7 @@ fn open(context: &Context, args: &SubmitArgs, options: &SubmitOptions) -> Done {
         return Err(Failure::usage("--open opens a job without tasks")
             .hint("then add tasks by 'starling submit --job J -- COMMAND'"));
     }
+    check_open(args)?;
     if options.settings.at_most.is_some() {
         let text = "a job with --at-most has all its tasks from the start";
         return Err(Failure::usage(text).hint("leave out --open, or --at-most"));
@@ -306,7 +346,7 @@ fn open(context: &Context, args: &SubmitArgs, options: &SubmitOptions) -> Done {
 }
 
 /// The outputs of tasks of an open job that the new tasks read.
-fn outputs_read(args: &SubmitArgs) -> Vec<(LocalId, String)> {
+fn outputs_read(args: &SubmitArgs) -> Vec<(String, String)> {
     args.inputs.iter().filter_map(|text| open::output_input(text)).collect()
 }
 
@@ -427,7 +467,39 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[test]
+    fn a_job_without_tasks_has_no_options_of_tasks() {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            submit: SubmitArgs,
+        }
+        let refused = |words: &str| {
+            let words = ["submit", "--open"].into_iter().chain(words.split_whitespace());
+            let failure = check_open(&Line::try_parse_from(words).unwrap().submit).err()?;
+            assert_eq!(failure.exit, Exit::Usage);
+            Some(failure.message)
+        };
+        for of_tasks in [
+            "--gpus 1",
+            "--time-request 1s",
+            "--array 1-3",
+            "--out f",
+            "--retries 1",
+            "--time-limit 1s",
+            "--crash-limit 2",
+            "--job 1",
+        ] {
+            let message = refused(of_tasks).unwrap();
+            let option = of_tasks.split(' ').next().unwrap();
+            assert!(message.starts_with(&format!("{option} is an option of added")), "{message}");
+        }
+        assert_eq!(refused("--name n --max-fails 1 --max-tasks 9 --var s=sum --data real"), None);
+    }
 
     #[test]
     fn an_array_may_say_how_many_of_its_tasks_run_at_once() {

@@ -114,6 +114,7 @@ impl ListArgs {
             ("--scale", run.load.scale.is_some()),
             ("--data", run.place.data.is_some()),
             ("--at-most", run.place.at_most.is_some()),
+            ("--max-tasks", run.place.max_tasks.is_some()),
             ("--format", run.load.format.is_some()),
         ];
         match given.iter().find(|(_, is_given)| *is_given) {

@@ -63,6 +63,8 @@ const FORMS: &[(&str, &str)] = &[
 /// The names that other systems use for a key.
 const OTHER_WORDS: &[(&str, &[&str])] = &[
     ("task", &["tasks", "jobs", "step", "steps", "rule", "process"]),
+    // Before the name: a whole file has a name and no labels.
+    ("labels", &["label", "tags", "constraint", "constraints", "features"]),
     ("name", &["id", "title", "label"]),
     ("command", &["cmd", "argv", "script", "shell", "run", "exec", "executable"]),
     ("inputs", &["in", "files"]),
@@ -76,7 +78,6 @@ const OTHER_WORDS: &[(&str, &[&str])] = &[
     ("cpus", &["cpu", "cores", "core", "threads", "slots", "ncpus", "cpus_per_task"]),
     ("memory", &["mem", "ram", "memory_mb", "mem_mb"]),
     ("gpus", &["gpu", "accelerators", "ngpus"]),
-    ("labels", &["tags", "constraint", "constraints", "features"]),
     ("resources", &["resource"]),
     ("priority", &["nice", "prio"]),
     ("retries", &["retry", "max_retries", "attempts"]),

@@ -9,6 +9,7 @@ pub(crate) mod assemble;
 mod diagnostics;
 pub(crate) mod function;
 mod index;
+mod needs;
 mod raw;
 pub(crate) mod table;
 mod variants;

@@ -139,13 +139,11 @@ pub(super) struct RawTask {
     pub(super) stdin: Option<Spanned<String>>,
     pub(super) cpus: Option<Spanned<Cpus>>,
     pub(super) memory: Option<Spanned<String>>,
-    pub(super) gpus: Option<AmountText>,
+    pub(super) gpus: Option<Spanned<AmountText>>,
     #[serde(default)]
     pub(super) resources: Pairs<AmountText>,
-    #[serde(default)]
-    pub(super) labels: Vec<String>,
-    #[serde(default)]
-    pub(super) variants: Vec<RawVariant>,
+    pub(super) labels: Option<Spanned<Vec<String>>>,
+    pub(super) variants: Option<Spanned<Vec<RawVariant>>>,
     pub(super) patience: Option<Spanned<String>>,
     pub(super) priority: Option<Spanned<i64>>,
     pub(super) rank: Option<Spanned<i64>>,

@@ -11,14 +11,15 @@ use proto::wire::OutputForm;
 use super::array::{Array, expand_range, find_range};
 use super::diagnostics;
 use super::function::{self, FunctionCall};
+use super::needs::Places;
 pub(crate) use super::raw::ExternalFileUse;
 use super::raw::{AmountText, Cpus, Pairs, RawInput, RawInputs, RawOutput, RawTask, located};
 use super::{Fault, Located, variants};
 use crate::graph::crash_limit::CrashLimit;
-use crate::graph::needs::{Needs, Requested};
+use crate::graph::needs::{Needs, Requested, TIME_REQUEST_OF_0};
 use crate::graph::notice::Notice;
 use crate::graph::pin::CpuPin;
-use crate::graph::quantity::{parse_duration_ns, parse_size_bytes};
+use crate::graph::quantity::{format_duration_ns, parse_duration_ns, parse_size_bytes};
 
 /// A task, or an array of tasks with texts that contain `{i}`.
 #[derive(Clone, Debug)]
@@ -144,20 +145,20 @@ impl TaskTable {
             let reason = || format!("{key} = {} is not from {least} to {most}", number.value);
             if fits { Ok(number.value as u32) } else { Err(wrong(number.at, reason())) }
         };
-        let has_cpus = raw.cpus.is_some();
+        let (has_cpus, places) = (raw.cpus.is_some(), Places::of(&raw));
         let cpus = cpus_of(raw.cpus.take(), |number| count(number, "cpus", 1, limits::SLOTS_MAX))?;
         let memory = memory_of(raw.memory.take()).map_err(|(at, reason)| wrong(at, reason))?;
-        let amounts = (raw.gpus.take(), take(&mut raw.resources));
-        let labels = take(&mut raw.labels);
-        let variants = take(&mut raw.variants).into_iter().map(|it| (it.needs, it.command));
-        let (variants, commands): (Vec<String>, Vec<Vec<String>>) = variants.unzip();
+        let amounts = (raw.gpus.take().map(|it| it.into_inner()), take(&mut raw.resources));
+        let labels = raw.labels.take().map(|it| it.into_inner()).unwrap_or_default();
+        let (variants, commands) = variants::needs_and_commands(raw.variants.take());
         let nodes = count(raw.nodes.take().map(located), "nodes", 1, limits::GANG_NODES_MAX)?;
         let given = raw.patience.is_some();
         let patience = parse(raw.patience.take(), parse_duration_ns)?;
         let patience = given.then(|| Duration::from_nanos(patience));
-        let needs = needs_of((cpus, memory), amounts.0, amounts.1, (labels, variants, patience))
-            .of_gang(nodes, has_cpus);
-        let requested = needs.and_then(|needs| needs.request()).map_err(|reason| {
+        let needs = needs_of((cpus, memory), amounts.0, amounts.1, (labels, variants, patience));
+        let requested = needs.clone().of_gang(nodes, has_cpus).and_then(|needs| needs.request());
+        let requested = requested.map_err(|reason| {
+            let at = places.of_fault(&needs).or(at);
             wrong(at, reason).with_hint("docs/resources.md describes requests")
         })?;
         let priority =
@@ -188,7 +189,7 @@ impl TaskTable {
             priority,
             rank: count(raw.rank.map(located), "rank", 0, u32::MAX)?,
             nodes,
-            time_request_ns: parse(raw.time_request, parse_duration_ns)?,
+            time_request_ns: parse(raw.time_request, parse_time_request)?,
             retries: count(raw.retries.map(located), "retries", 0, u32::MAX)?,
             crash_limit: raw.crash_limit.map_or(0, |CrashLimit(limit)| limit),
             time_limit_ns: parse(raw.time_limit, parse_duration_ns)?,
@@ -274,6 +275,7 @@ impl TaskTable {
             }
         }
         self.check_variants(&told)?;
+        self.check_times(&told)?;
         self.check_notice(&told)?;
         self.check_pin(&told)?;
         self.check_placeholders(&told)
@@ -309,6 +311,20 @@ impl TaskTable {
                 let hint = "write the command of the other variants: command = [...]";
                 Err(Fault::task(self.name.at, told, reason).with_hint(hint))
             }
+        }
+    }
+
+    /// A task that takes as long as it says must not be killed before.
+    fn check_times(&self, told: &str) -> Result<(), Fault> {
+        match self.time_limit_ns > 0 && self.time_request_ns > self.time_limit_ns {
+            true => {
+                let [asked, limit] =
+                    [self.time_request_ns, self.time_limit_ns].map(format_duration_ns);
+                let reason = format!("the time request {asked} exceeds the time limit {limit}");
+                let hint = "give a shorter time request, or a longer time limit";
+                Err(Fault::task(self.name.at, told, reason).with_hint(hint))
+            }
+            false => Ok(()),
         }
     }
 
@@ -382,6 +398,13 @@ fn priority_of(number: Option<toml::Spanned<i64>>) -> Result<i32, (Option<usize>
     let Some(number) = number.map(located) else { return Ok(0) };
     let reason = || format!("priority = {} is too far from 0", number.value);
     i32::try_from(number.value).map_err(|_| (number.at, reason()))
+}
+
+fn parse_time_request(text: &str) -> Result<u64, String> {
+    match parse_duration_ns(text)? {
+        0 => Err(TIME_REQUEST_OF_0.to_owned()),
+        time_ns => Ok(time_ns),
+    }
 }
 
 /// Empty: one cpu. `count` checks a number.

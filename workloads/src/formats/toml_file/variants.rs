@@ -48,6 +48,14 @@ impl<'de> Deserialize<'de> for RawVariant {
     }
 }
 
+/// The needs of each variant, and its command.
+pub(super) fn needs_and_commands(
+    given: Option<toml::Spanned<Vec<RawVariant>>>,
+) -> (Vec<String>, Vec<Vec<String>>) {
+    let variants = given.map(|given| given.into_inner()).unwrap_or_default();
+    variants.into_iter().map(|variant| (variant.needs, variant.command)).unzip()
+}
+
 /// The commands of variants, by the position of the variant among all variants of the task.
 /// `further`: the last variants, which the list names.
 pub(super) fn commands(further: Vec<Vec<String>>, all: usize) -> Vec<(u32, Vec<String>)> {
