@@ -262,3 +262,28 @@ fn a_list_leaves_a_record_that_shows_its_entries() {
     let nothing = sandbox.starling(&["run", "--dry-run", "--", "true"]).ok();
     assert!(!nothing.stderr.contains("run record"), "{nothing:?}");
 }
+
+/// A task that an entry has spawned fails the run, whether its entry awaits it or not.
+#[test]
+fn failures_of_spawned_tasks_are_failures_of_the_run() {
+    let sandbox = Sandbox::new();
+    let spawn = |child: &str| format!("{} spawn --name kid -- {child}", binary().display());
+    let awaited = format!("{}; {} await; exit 0", spawn("false"), binary().display());
+    let run = |script: &str, flags: &[&str]| {
+        let words = [&["run", "--nodes", "1", "--slots", "1"], flags, &["--", "sh", "-c", script]];
+        sandbox.starling(&[&words.concat()[..], &[":::", "a", "b"]].concat())
+    };
+    let ran = run(&awaited, &["--json"]).expect_code(1);
+    assert!(ran.stderr.contains("error: task 'kid' failed on node n0"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("error: spawned tasks: 2 failed of 2"), "{}", ran.stderr);
+    let sum: Value = serde_json::from_str(ran.stdout.lines().last().expect("a summary")).unwrap();
+    assert_eq!((&sum["state"], &sum["tasks"]["spawned"]), (&"failed".into(), &2.into()), "{sum}");
+    assert_eq!((&sum["tasks"]["total"], &sum["tasks"]["failed"]), (&4.into(), &2.into()), "{sum}");
+    let list = ["task", "list", "last", "--from", "starling-runs", "--state", "failed", "--json"];
+    let failed = sandbox.starling(&list).ok().json();
+    assert_eq!(failed["tasks"].as_array().map(Vec::len), Some(2), "{failed}");
+    assert_eq!(failed["tasks"][0]["name"], "kid", "{failed}");
+    let late = run(&spawn("sh -c 'sleep 0.5; exit 7'"), &[]).expect_code(1);
+    assert!(late.stderr.contains("exit code 7"), "{}", late.stderr);
+    run(&spawn("true"), &[]).ok();
+}

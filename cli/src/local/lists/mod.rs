@@ -10,6 +10,7 @@ mod feed;
 mod journal;
 mod printer;
 mod record;
+mod spawned;
 
 use std::path::PathBuf;
 
