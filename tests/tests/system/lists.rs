@@ -166,11 +166,13 @@ fn mistakes_are_explained() {
     let sandbox = Sandbox::new();
     sandbox.write("notes", "my notes\n");
     std::fs::create_dir(sandbox.path("d")).unwrap();
-    let cases: [(&[&str], i32, &str); 14] = [
+    let cases: [(&[&str], i32, &str); 16] = [
         (&["--", "echo", "{2}", ":::", "a"], 2, "{2}: there is one list"),
         (&["--", ":::", "a"], 2, "there is no command"),
         (&["--", "echo", ":::", "a", ":::+", "b", "c"], 2, "has 2 values for 1"),
         (&["--", "sh", "-c", "x `{}`", ":::", "a"], 2, "between backquotes"),
+        (&["--", "sh", "-c", "sh -c \"{} x\"", ":::", "a"], 2, "may be of another shell"),
+        (&["--", "script", "-qc", "echo {}", ":::", "a"], 2, "may be the script of a shell"),
         (&["--joblog", "notes", "--", "echo", ":::", "a"], 4, "notes is not a job log"),
         (&["--joblog", "no/j", "--", "echo", ":::", "a"], 4, "no such file"),
         (&["--resume", "--", "echo", ":::", "a"], 2, "--joblog"),
