@@ -211,7 +211,8 @@ fn words_of(argv: &[String]) -> Vec<Word> {
         }
     }
     for (at, word) in words.iter_mut().enumerate() {
-        if *word == Word::Argument && is_script(&argv[..at], &argv[at]) {
+        let may_have_value = *word == Word::Argument && argv[at].contains('{');
+        if may_have_value && is_script(&argv[..at], &argv[at]) {
             *word = Word::OfRunner;
         }
     }
