@@ -221,6 +221,27 @@ fn a_log_of_another_command_is_refused() {
     assert_eq!(longer.stdout, "c\n");
 }
 
+#[test]
+fn commands_have_a_time_limit_and_nodes_another() {
+    let sandbox = Sandbox::new();
+    let run = |flags: &[&str], command: &[&str]| {
+        let words = [&["run", "--nodes", "1", "--slots", "1"], flags, &["--"], command].concat();
+        sandbox.starling(&[&words[..], &[":::", "a"]].concat())
+    };
+    let killed = run(&["--task-time-limit", "300ms"], &["sh", "-c", "sleep 60"]).expect_code(1);
+    assert!(killed.stderr.contains("time limit"), "{}", killed.stderr);
+    let over = run(&["--time-limit", "2s"], &["sh", "-c", "sleep 60"]).expect_code(3);
+    let text = "error: the time limit of the run's nodes (2 s) is over\nhint: --task-time-limit";
+    assert!(over.stderr.contains(text), "{}", over.stderr);
+    let long = run(&["--time-limit", "20s", "--time-request", "30s"], &["true"]).expect_code(4);
+    assert!(long.stderr.contains("task 'true' has a time request of 30.00 s"), "{}", long.stderr);
+    run(&["--time-limit", "60s", "--time-request", "30s"], &["true"]).ok();
+    let task = "[[task]]\nname = \"t\"\ncommand = [\"true\"]\ntime_request = \"30s\"\n";
+    sandbox.write("w.toml", task);
+    let file = sandbox.starling(&["run", "--time-limit", "20s", "w.toml"]).expect_code(4);
+    assert!(file.stderr.contains("hint: give the run a longer --time-limit"), "{}", file.stderr);
+}
+
 /// A million entries pass through; a list that never ends is used as it comes.
 #[test]
 fn long_lists_take_no_memory() {

@@ -21,6 +21,7 @@ use verb::Context;
 use verb::errors::{Done, Exit, Failure, plain};
 use verb::flags::needs::TaskNeedsArgs;
 use verb::local::embed::Cluster;
+use verb::units::Timespan;
 use workloads::lists::{Again, HaltRule};
 use workloads::{CommandOptions, Graph};
 
@@ -76,6 +77,9 @@ pub(crate) struct ListArgs {
     pin: Option<workloads::CpuPin>,
     #[command(flatten)]
     needs: TaskNeedsArgs,
+    /// Kill each command after this time; its entry has failed [default: none]
+    #[arg(long, value_name = "DURATION")]
+    task_time_limit: Option<Timespan>,
     /// Nodes that each command holds at once, whole ones without other needs; --nodes is the size
     /// of the cluster
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=TASK_NODES_MAX))]
@@ -98,6 +102,7 @@ impl ListArgs {
             ("--retries", self.retries > 0),
             ("--signal", self.signal.is_some()),
             ("--pin", self.pin.is_some()),
+            ("--task-time-limit", self.task_time_limit.is_some()),
             ("--task-nodes", self.task_nodes.is_some()),
             ("--dry-run", self.dry_run),
         ];
@@ -152,6 +157,7 @@ pub(super) fn run(context: &Context, run: &RunArgs, args: &ListArgs) -> Done {
     let timeout = context.settings.pick_optional(run.timeout.timeout, "timeout")?;
     let spec = spec_of(list.program(), args)?;
     run::check_nodes([&spec], plan.nodes)?;
+    run::check_times([&spec], plan.life.end)?;
     verb::block_on(async {
         let mut cluster = Cluster::start(&plan, run.processes).await?;
         let client = Client::connect(cluster.dir()).await?;
@@ -205,6 +211,7 @@ fn spec_of(program: &str, args: &ListArgs) -> Result<wire::Spec, Failure> {
         cwd: Some(cwd),
         submit_dir: here,
         retries: args.retries,
+        time_limit_ns: args.task_time_limit.map_or(0, |limit| limit.0.as_nanos() as u64),
         notice: args.signal,
         pin: args.pin,
         nodes: args.task_nodes.unwrap_or(0),
