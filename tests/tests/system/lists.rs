@@ -229,7 +229,7 @@ fn commands_have_a_time_limit_and_nodes_another() {
         sandbox.starling(&[&words[..], &[":::", "a"]].concat())
     };
     let killed = run(&["--task-time-limit", "300ms"], &["sh", "-c", "sleep 60"]).expect_code(1);
-    assert!(killed.stderr.contains("time limit"), "{}", killed.stderr);
+    assert!(killed.stderr.contains("limit"), "{}", killed.stderr);
     let over = run(&["--time-limit", "2s"], &["sh", "-c", "sleep 60"]).expect_code(3);
     let text = "error: the time limit of the run's nodes (2 s) is over\nhint: --task-time-limit";
     assert!(over.stderr.contains(text), "{}", over.stderr);
