@@ -66,6 +66,9 @@ pub(crate) struct RunArgs {
     /// starling-runs]
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     output: Option<PathBuf>,
+    /// End the run when more than N tasks, or entries of a list, have failed [default: never]
+    #[arg(long, value_name = "N", conflicts_with = "halt")]
+    pub(super) max_fails: Option<u64>,
     // The last ones: their headings are for all arguments that follow.
     #[command(flatten)]
     pub(super) cluster: ClusterArgs,
@@ -99,7 +102,8 @@ impl RunRequest<'_> {
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
     let Some(workflow) = &args.workflow else { return lists::run(context, args, &args.list) };
     args.list.check_unused()?;
-    let (plan, options) = cluster_of(context, args)?;
+    let (plan, mut options) = cluster_of(context, args)?;
+    options.settings.max_fails = args.max_fails;
     let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
     let mut graph = load(context, workflow, &args.load)?;
     if let Some(limit) = args.place.crash_limit {

@@ -76,6 +76,13 @@ fn lists_are_combined_and_printed_in_order() {
     assert_eq!(ran.stdout, "a3\na1\nb3\nb1\n");
     let tagged = ["run", "-k", "--tag", "--", "printf", "x\\ny", ":::", "a b", "c"];
     assert_eq!(sandbox.starling(&tagged).ok().stdout, "a b\tx\na b\ty\nc\tx\nc\ty\n");
+    sandbox.write("lines", "a b\nc\n");
+    let lines = ["run", "-k", "--each-line", "lines", "--", "echo", "<{}>"];
+    assert_eq!(sandbox.starling(&lines).ok().stdout, "<a b>\n<c>\n");
+    sandbox.write("values", "[1, {\"x\": [2, 3]}, \"a b\"]");
+    let values = ["run", "-k", "--from-json", "values", "--", "echo"];
+    let expected = "1\n{\"x\":[2,3]}\n\"a b\"\n";
+    assert_eq!(sandbox.starling(&values).ok().stdout, expected);
     let linked = ["run", "-k", "--", "echo", "{2}{1}", ":::", "a", "b", ":::+", "1", "2"];
     assert_eq!(sandbox.starling(&linked).ok().stdout, "1a\n2b\n");
     let appended = ["run", "-k", "--", "echo", "-n", ":::", "a", "b"];
@@ -159,6 +166,10 @@ fn a_run_ends_early_if_wanted() {
     let now = run("now,done=1", "[ {} = 1 ] || sleep 60");
     assert_eq!(summary(&now)["tasks"]["done"], 1, "{}", now.stdout);
     run("soon,success=1", "[ {} = 3 ]").ok();
+    let words = ["run", "--json", "--slots", "1", "--max-fails", "1", "--", "false", ":::"];
+    let few = sandbox.starling(&[&words[..], &["1", "2", "3", "4", "5", "6"]].concat());
+    assert_eq!(summary(&few.expect_code(1))["halted"], true);
+    sandbox.starling(&["run", "--max-fails", "0", "bag:tasks=2,duration=1ms"]).ok();
 }
 
 #[test]

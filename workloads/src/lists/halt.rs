@@ -68,6 +68,15 @@ impl Halt {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HaltRule(pub Option<Halt>);
 
+impl HaltRule {
+    /// More than this many failed entries end the run, and the running ones.
+    #[must_use]
+    pub fn max_fails(most: u64) -> Self {
+        let number = most.saturating_add(1);
+        Self(Some(Halt { kind: HaltKind::Now, counted: Counted::Fail, number, is_share: false }))
+    }
+}
+
 impl FromStr for HaltRule {
     type Err = String;
 
@@ -119,6 +128,7 @@ mod tests {
         assert!(!reached("soon,fail=30%", 1, 2), "three have ended, and two failed");
         assert!(reached("soon,fail=30%", 0, 3));
         assert!(reached("soon,fail=30%", 7, 3) && !reached("soon,fail=30%", 8, 3));
+        assert_eq!("now,fail=3".parse(), Ok(HaltRule::max_fails(2)));
         assert!("now,success=1".parse::<HaltRule>().unwrap().0.unwrap().is_success());
         for wrong in
             ["", "soon", "soon,fail", "later,fail=1", "now,fail=0", "now,fail=101%", "now,x=1"]

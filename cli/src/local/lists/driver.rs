@@ -424,7 +424,7 @@ impl<'c> Driver<'c> {
             say(&format!("error: {} {entries} did not run", count(self.cancelled)));
         }
         if self.is_halted {
-            self.context.output.note("note: --halt has ended the run before the end of the list");
+            self.context.output.note("note: the run has ended before the end of the list");
         }
         self.record.leave(
             self.context,

@@ -42,6 +42,12 @@ pub(crate) struct ListArgs {
     /// Read a list from this file, one entry a line; - is standard input
     #[arg(short = 'a', long = "arg-file", value_name = "FILE")]
     arg_file: Vec<String>,
+    /// As --arg-file: read a list from this file, one entry a line
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["arg_file", "null"])]
+    each_line: Option<String>,
+    /// A list of the values of an array in a JSON file, or in standard input (-), as JSON
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["arg_file", "each_line"])]
+    from_json: Option<PathBuf>,
     /// Entries of files and of standard input end with a NUL byte
     #[arg(short = '0', long)]
     null: bool,
@@ -94,6 +100,8 @@ impl ListArgs {
     pub(super) fn check_unused(&self) -> Result<(), Failure> {
         let given = [
             ("--arg-file", !self.arg_file.is_empty()),
+            ("--each-line", self.each_line.is_some()),
+            ("--from-json", self.from_json.is_some()),
             ("--null", self.null),
             ("--joblog", self.joblog.is_some()),
             ("--halt", self.halt.is_some()),
@@ -168,7 +176,7 @@ pub(super) fn run(context: &Context, run: &RunArgs, args: &ListArgs) -> Done {
             nodes: plan.nodes,
             policy: plan.policy.name(),
             crash_limit: run.place.crash_limit,
-            halt: args.halt.unwrap_or_default().0,
+            halt: run.max_fails.map_or(args.halt.unwrap_or_default(), HaltRule::max_fails).0,
             style: printer::Style { has_tags: args.tag, keeps_order: args.keep_order },
         };
         let feed = list.start(seen);
