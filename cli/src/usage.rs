@@ -9,6 +9,10 @@ use crate::args::Cli;
 pub(crate) fn or_hint(mut failure: Failure, words: &[String]) -> Failure {
     let general = || match failure.exit {
         Exit::Usage | Exit::Refused => Some(format!("see '{} --help'", verb_of(words))),
+        // The cluster has ended with the run.
+        Exit::Lost if verb_of(words) == "starling run" => {
+            Some("start the run again; --joblog and --resume run the rest of a list".to_owned())
+        }
         Exit::Lost => Some("'starling node list' shows which nodes answer".to_owned()),
         Exit::Ok | Exit::Failed | Exit::TimedOut | Exit::Interrupted => None,
     };
@@ -84,6 +88,12 @@ mod tests {
         assert_eq!(text, "error: the key is empty\nhint: see 'starling kv insert --help'\n");
         let own = or_hint(Failure::usage("no").hint("mine"), &words);
         assert_eq!(own.hint.as_deref(), Some("mine"));
+        let lost = |verb: &str| {
+            let failure = or_hint(Failure::lost("gone"), &[verb.to_owned()]);
+            failure.hint.unwrap_or_default()
+        };
+        assert!(lost("submit").contains("starling node list"));
+        assert!(lost("run").starts_with("start the run again"));
         let missing = std::io::Error::from_raw_os_error(2);
         let text = Failure::file(std::path::Path::new("a.json"), &missing).render();
         let expected = "error: a.json: no such file or directory\n\

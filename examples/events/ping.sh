@@ -2,7 +2,7 @@
 # Ping-pong of two activities: a task and its child send each other a number, one higher each time.
 #
 #   starling up --nodes 1 --slots 1
-#   starling submit --wait -- sh examples/events/ping.sh 10
+#   starling submit --wait -- sh $PWD/examples/events/ping.sh 10
 #   starling job output last       # the last line is: 10
 #
 # Neither holds a slot while it waits, so both live on one slot. The state of each is the last

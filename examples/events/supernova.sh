@@ -3,7 +3,7 @@
 # one part of the sky to activities, and collects the candidates that they find.
 #
 #   starling up --nodes 2 --slots 2
-#   starling submit --wait -- sh examples/events/supernova.sh 12
+#   starling submit --wait -- sh $PWD/examples/events/supernova.sh 12
 #   starling job output last
 #
 # An activity aligns two images, subtracts them, and reports the pixels that differ. The images are

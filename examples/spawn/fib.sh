@@ -2,7 +2,7 @@
 # fib by commands: each task spawns two tasks, awaits them, and adds their results.
 #
 #   starling up --nodes 1 --slots 1
-#   starling submit --wait -- sh examples/spawn/fib.sh 7 /tmp/fib
+#   starling submit --wait -- sh $PWD/examples/spawn/fib.sh 7 /tmp/fib
 #   cat /tmp/fib
 #
 # The results are files that all tasks see. The keys make a second attempt of a task find its

@@ -3,7 +3,7 @@
 # rest beats the best value that any task has found.
 #
 #   starling up --nodes 2 --slots 2
-#   starling submit --wait --var best=max:0 --var visited=sum -- sh examples/spawn/knapsack.sh
+#   starling submit --wait --var best=max:0 --var visited=sum -- sh $PWD/examples/spawn/knapsack.sh
 #   starling var get --job last best     # 51
 #   starling job info last               # also the number of tasks that were visited
 #

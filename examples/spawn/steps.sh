@@ -1,7 +1,7 @@
 #!/bin/sh
 # A task in steps: after each step it commits a state. Another attempt continues after the last one.
 #
-#   starling submit --wait --retries 3 -- sh examples/spawn/steps.sh 5
+#   starling submit --wait --retries 3 -- sh $PWD/examples/spawn/steps.sh 5
 set -e
 last=$1 done=0
 if [ -n "$STARLING_STATE" ]; then

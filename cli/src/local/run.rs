@@ -12,13 +12,14 @@ use clap::Args;
 use client::{Client, JobSettings, SubmitOptions, now_ns};
 use proto::wire::{self, JobState, NodeState};
 use proto::{JobId, Span, TaskId, Time};
+use resources::EndOfLife;
 use verb::cluster::kept_outputs;
 use verb::cluster::logs::{Logs, TraceFile};
 use verb::errors::{Done, Failure, heard};
 use verb::flags::{ClusterArgs, LoadArgs, PlaceArgs, TimeoutArgs};
 use verb::local::embed::Cluster;
 use verb::local::plan::{ClusterLifetime, ClusterPlan};
-use verb::units::Timespan;
+use verb::units::{self, Timespan};
 use verb::{Context, Interrupt};
 use workloads::{Graph, Plan};
 
@@ -65,6 +66,9 @@ pub(crate) struct RunArgs {
     /// starling-runs]
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     output: Option<PathBuf>,
+    /// End the run when more than N tasks, or entries of a list, have failed [default: never]
+    #[arg(long, value_name = "N", conflicts_with = "halt")]
+    pub(super) max_fails: Option<u64>,
     // The last ones: their headings are for all arguments that follow.
     #[command(flatten)]
     pub(super) cluster: ClusterArgs,
@@ -98,7 +102,8 @@ impl RunRequest<'_> {
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
     let Some(workflow) = &args.workflow else { return lists::run(context, args, &args.list) };
     args.list.check_unused()?;
-    let (plan, options) = cluster_of(context, args)?;
+    let (plan, mut options) = cluster_of(context, args)?;
+    options.settings.max_fails = args.max_fails;
     let timeout = context.settings.pick_optional(args.timeout.timeout, "timeout")?;
     let mut graph = load(context, workflow, &args.load)?;
     if let Some(limit) = args.place.crash_limit {
@@ -106,6 +111,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Done {
     }
     check_fit(&graph, plan.slots)?;
     check_nodes(graph.specs(), plan.nodes)?;
+    check_times(graph.specs(), plan.life.end)?;
     let results = match &args.output {
         Some(dir) => Some(Results::named(dir)?),
         // Generators and recorded workflows have no commands.
@@ -150,6 +156,27 @@ pub(super) fn check_nodes<'s>(
             Err(Failure::refused(text).hint(format!("give the run --nodes {}", spec.nodes)))
         }
     }
+}
+
+/// Refuses tasks that ask for more time than the nodes of a run have: no other node joins.
+pub(super) fn check_times<'s>(
+    specs: impl IntoIterator<Item = &'s wire::Spec>,
+    end: Option<EndOfLife>,
+) -> Result<(), Failure> {
+    let Some(end) = end else { return Ok(()) };
+    let now_ns = now_ns();
+    let is_long =
+        |spec: &&wire::Spec| spec.time_request_ns > 0 && !end.fits(now_ns, spec.time_request_ns);
+    let Some(spec) = specs.into_iter().find(is_long) else { return Ok(()) };
+    let seconds = |ns: u64| units::seconds(ns as f64 / 1e9);
+    let left_ns = end.latest_start_ns(0).unwrap_or(0).saturating_sub(now_ns);
+    let text = format!(
+        "task '{}' has a time request of {}, the nodes of this run end tasks within {}",
+        spec.name,
+        seconds(spec.time_request_ns),
+        seconds(left_ns)
+    );
+    Err(Failure::refused(text).hint("give the run a longer --time-limit, or the task less time"))
 }
 
 /// The nodes of a run, and the options of its submission.

@@ -53,7 +53,8 @@ pub(crate) async fn groups(client: &Client, state: &JobState) -> Vec<Alike> {
     group(failed, &kept)
 }
 
-fn group(mut failed: HashMap<LocalId, TaskRow>, kept: &[TaskFailure]) -> Vec<Alike> {
+/// The groups of these failed tasks of one job, the most frequent first.
+pub(crate) fn group(mut failed: HashMap<LocalId, TaskRow>, kept: &[TaskFailure]) -> Vec<Alike> {
     for failure in kept {
         let task = LocalId(failure.local);
         let row = || TaskRow {

@@ -146,6 +146,19 @@ fn each_page_with_commands_is_run() {
     }
 }
 
+/// A task runs in a directory of its own, so the shell finds a script by its whole path alone.
+#[test]
+fn printed_commands_name_scripts_by_whole_paths() {
+    for file in ["docs", "examples"].iter().flat_map(|it| files_below(&repository().join(it))) {
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        for line in text.lines().filter(|line| line.contains("starling submit")) {
+            let script = line.split_once(" -- sh ").map_or("", |(_, script)| script);
+            let is_relative = script.starts_with(|it: char| it.is_alphanumeric() || it == '.');
+            assert!(!is_relative, "{}: no task finds the script: {line}", file.display());
+        }
+    }
+}
+
 /// A path without `..`.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();

@@ -76,6 +76,13 @@ fn lists_are_combined_and_printed_in_order() {
     assert_eq!(ran.stdout, "a3\na1\nb3\nb1\n");
     let tagged = ["run", "-k", "--tag", "--", "printf", "x\\ny", ":::", "a b", "c"];
     assert_eq!(sandbox.starling(&tagged).ok().stdout, "a b\tx\na b\ty\nc\tx\nc\ty\n");
+    sandbox.write("lines", "a b\nc\n");
+    let lines = ["run", "-k", "--each-line", "lines", "--", "echo", "<{}>"];
+    assert_eq!(sandbox.starling(&lines).ok().stdout, "<a b>\n<c>\n");
+    sandbox.write("values", "[1, {\"x\": [2, 3]}, \"a b\"]");
+    let values = ["run", "-k", "--from-json", "values", "--", "echo"];
+    let expected = "1\n{\"x\":[2,3]}\n\"a b\"\n";
+    assert_eq!(sandbox.starling(&values).ok().stdout, expected);
     let linked = ["run", "-k", "--", "echo", "{2}{1}", ":::", "a", "b", ":::+", "1", "2"];
     assert_eq!(sandbox.starling(&linked).ok().stdout, "1a\n2b\n");
     let appended = ["run", "-k", "--", "echo", "-n", ":::", "a", "b"];
@@ -159,6 +166,10 @@ fn a_run_ends_early_if_wanted() {
     let now = run("now,done=1", "[ {} = 1 ] || sleep 60");
     assert_eq!(summary(&now)["tasks"]["done"], 1, "{}", now.stdout);
     run("soon,success=1", "[ {} = 3 ]").ok();
+    let words = ["run", "--json", "--slots", "1", "--max-fails", "1", "--", "false", ":::"];
+    let few = sandbox.starling(&[&words[..], &["1", "2", "3", "4", "5", "6"]].concat());
+    assert_eq!(summary(&few.expect_code(1))["halted"], true);
+    sandbox.starling(&["run", "--max-fails", "0", "bag:tasks=2,duration=1ms"]).ok();
 }
 
 #[test]
@@ -166,11 +177,13 @@ fn mistakes_are_explained() {
     let sandbox = Sandbox::new();
     sandbox.write("notes", "my notes\n");
     std::fs::create_dir(sandbox.path("d")).unwrap();
-    let cases: [(&[&str], i32, &str); 14] = [
+    let cases: [(&[&str], i32, &str); 16] = [
         (&["--", "echo", "{2}", ":::", "a"], 2, "{2}: there is one list"),
         (&["--", ":::", "a"], 2, "there is no command"),
         (&["--", "echo", ":::", "a", ":::+", "b", "c"], 2, "has 2 values for 1"),
         (&["--", "sh", "-c", "x `{}`", ":::", "a"], 2, "between backquotes"),
+        (&["--", "sh", "-c", "sh -c \"{} x\"", ":::", "a"], 2, "may be of another shell"),
+        (&["--", "script", "-qc", "echo {}", ":::", "a"], 2, "may be the script of a shell"),
         (&["--joblog", "notes", "--", "echo", ":::", "a"], 4, "notes is not a job log"),
         (&["--joblog", "no/j", "--", "echo", ":::", "a"], 4, "no such file"),
         (&["--resume", "--", "echo", ":::", "a"], 2, "--joblog"),
@@ -230,6 +243,27 @@ fn options_of_workflow_files_are_refused_beside_a_list() {
     }
 }
 
+#[test]
+fn commands_have_a_time_limit_and_nodes_another() {
+    let sandbox = Sandbox::new();
+    let run = |flags: &[&str], command: &[&str]| {
+        let words = [&["run", "--nodes", "1", "--slots", "1"], flags, &["--"], command].concat();
+        sandbox.starling(&[&words[..], &[":::", "a"]].concat())
+    };
+    let killed = run(&["--task-time-limit", "300ms"], &["sh", "-c", "sleep 60"]).expect_code(1);
+    assert!(killed.stderr.contains("limit"), "{}", killed.stderr);
+    let over = run(&["--time-limit", "2s"], &["sh", "-c", "sleep 60"]).expect_code(3);
+    let text = "error: the time limit of the run's nodes (2 s) is over\nhint: --task-time-limit";
+    assert!(over.stderr.contains(text), "{}", over.stderr);
+    let long = run(&["--time-limit", "20s", "--time-request", "30s"], &["true"]).expect_code(4);
+    assert!(long.stderr.contains("task 'true' has a time request of 30.00 s"), "{}", long.stderr);
+    run(&["--time-limit", "60s", "--time-request", "30s"], &["true"]).ok();
+    let task = "[[task]]\nname = \"t\"\ncommand = [\"true\"]\ntime_request = \"30s\"\n";
+    sandbox.write("w.toml", task);
+    let file = sandbox.starling(&["run", "--time-limit", "20s", "w.toml"]).expect_code(4);
+    assert!(file.stderr.contains("hint: give the run a longer --time-limit"), "{}", file.stderr);
+}
+
 /// A million entries pass through; a list that never ends is used as it comes.
 #[test]
 fn long_lists_take_no_memory() {
@@ -272,4 +306,29 @@ fn a_list_leaves_a_record_that_shows_its_entries() {
     assert!(dirs == 20 && !sandbox.path(record).exists(), "{dirs}");
     let nothing = sandbox.starling(&["run", "--dry-run", "--", "true"]).ok();
     assert!(!nothing.stderr.contains("run record"), "{nothing:?}");
+}
+
+/// A task that an entry has spawned fails the run, whether its entry awaits it or not.
+#[test]
+fn failures_of_spawned_tasks_are_failures_of_the_run() {
+    let sandbox = Sandbox::new();
+    let spawn = |child: &str| format!("{} spawn --name kid -- {child}", binary().display());
+    let awaited = format!("{}; {} await; exit 0", spawn("false"), binary().display());
+    let run = |script: &str, flags: &[&str]| {
+        let words = [&["run", "--nodes", "1", "--slots", "1"], flags, &["--", "sh", "-c", script]];
+        sandbox.starling(&[&words.concat()[..], &[":::", "a", "b"]].concat())
+    };
+    let ran = run(&awaited, &["--json"]).expect_code(1);
+    assert!(ran.stderr.contains("error: task 'kid' failed on node n0"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("error: spawned tasks: 2 failed of 2"), "{}", ran.stderr);
+    let sum: Value = serde_json::from_str(ran.stdout.lines().last().expect("a summary")).unwrap();
+    assert_eq!((&sum["state"], &sum["tasks"]["spawned"]), (&"failed".into(), &2.into()), "{sum}");
+    assert_eq!((&sum["tasks"]["total"], &sum["tasks"]["failed"]), (&4.into(), &2.into()), "{sum}");
+    let list = ["task", "list", "last", "--from", "starling-runs", "--state", "failed", "--json"];
+    let failed = sandbox.starling(&list).ok().json();
+    assert_eq!(failed["tasks"].as_array().map(Vec::len), Some(2), "{failed}");
+    assert_eq!(failed["tasks"][0]["name"], "kid", "{failed}");
+    let late = run(&spawn("sh -c 'sleep 0.5; exit 7'"), &[]).expect_code(1);
+    assert!(late.stderr.contains("exit code 7"), "{}", late.stderr);
+    run(&spawn("true"), &[]).ok();
 }

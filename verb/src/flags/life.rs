@@ -27,6 +27,8 @@ pub struct LifeArgs {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LifePlan {
     pub end: Option<EndOfLife>,
+    /// The time limit that the end is of, if a flag gives one.
+    pub limit: Option<std::time::Duration>,
     pub idle: Option<std::time::Duration>,
 }
 
@@ -54,11 +56,28 @@ impl LifeArgs {
         }
         let found = found.filter(|&at| at > now_ns);
         let end = told.or(found).map(|at| EndOfLife::of_life(now_ns, at));
-        Ok(LifePlan { end, idle: self.idle_timeout.map(|idle| idle.0) })
+        let (limit, idle) = (self.time_limit.map(|it| it.0), self.idle_timeout.map(|it| it.0));
+        Ok(LifePlan { end, limit, idle })
     }
 }
 
 impl LifePlan {
+    /// The failure of a run with nodes of this life that have ended; `None` before their end.
+    #[must_use]
+    pub fn over(&self, now_ns: u64) -> Option<Failure> {
+        self.end.filter(|end| now_ns >= end.leaves_at_ns())?;
+        let text = match self.limit {
+            Some(limit) => {
+                let limit_s = limit.as_secs_f64();
+                format!("the time limit of the run's nodes ({limit_s} s) is over")
+            }
+            None => "the known end of the run's nodes has come".to_owned(),
+        };
+        let hint = "--task-time-limit limits each command of a list, time_limit in a workflow file \
+                    each task";
+        Some(Failure::lost(text).hint(hint))
+    }
+
     /// The flags by which another process gets the same life.
     #[must_use]
     pub fn flags(&self) -> Vec<String> {
@@ -128,6 +147,21 @@ mod tests {
         for wrong in ["", "tomorrow", "2026-13-01T00:00:00", "2026-11-27", "-5"] {
             assert!(parse_time(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_end_of_a_run_is_told_when_it_has_come() {
+        let limit = Some(std::time::Duration::from_millis(2500));
+        let end = Some(EndOfLife::of_life(0, 2_500_000_000));
+        let limited = LifePlan { end, limit, idle: None };
+        assert!(limited.over(1_000_000_000).is_none());
+        let text = limited.over(2_500_000_000).unwrap().render();
+        let expected =
+            "error: the time limit of the run's nodes (2.5 s) is over\nhint: --task-time";
+        assert!(text.starts_with(expected), "{text}");
+        let told = LifePlan { limit: None, ..limited }.over(u64::MAX).unwrap();
+        assert!(told.message.contains("known end"), "{}", told.message);
+        assert!(LifePlan::default().over(u64::MAX).is_none());
     }
 
     #[test]

@@ -6,11 +6,13 @@ use std::time::Duration;
 use daemon::{NodeHandle, NodeOptions};
 use proto::NodeId;
 
-use crate::errors::{Failure, plain};
+use crate::errors::{Exit, Failure, plain};
+use crate::flags::life::LifePlan;
 use crate::local::plan::ClusterPlan;
 use crate::local::processes::{self, NodeIdentity, NodeProcess, ProcessLifetime};
 use crate::local::run_dir::RunDir;
 use crate::output::{as_warning, say};
+use crate::units::now_ns;
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// The interval at which a run checks that its nodes are alive.
@@ -24,6 +26,7 @@ pub struct Cluster {
     dir: RunDir,
     /// Replicas of each partition.
     replicas: u32,
+    life: LifePlan,
 }
 
 #[derive(Debug)]
@@ -70,7 +73,7 @@ impl Cluster {
         prepare(dir.path()).map_err(|error| Failure::refused(format!("{error:#}")))?;
         if as_processes {
             let (nodes, replicas) = (Nodes::Processes(Vec::new()), plan.replicas);
-            let mut cluster = Self { nodes, dir, replicas };
+            let mut cluster = Self { nodes, dir, replicas, life: plan.life };
             let Nodes::Processes(started) = &mut cluster.nodes else { unreachable!("just made") };
             for node in 0..plan.nodes {
                 started.push(processes::spawn(
@@ -101,7 +104,7 @@ impl Cluster {
         let start = move || daemon::start_all(&base).map(|nodes| (nodes, dir));
         let started = tokio::task::spawn_blocking(start).await;
         let (nodes, dir) = started.expect("starting does not panic")?;
-        Ok(Self { nodes: Nodes::Here(nodes), dir, replicas: plan.replicas })
+        Ok(Self { nodes: Nodes::Here(nodes), dir, replicas: plan.replicas, life: plan.life })
     }
 
     /// Returns the reason when a node has ended by itself and the others cannot go on without it.
@@ -126,6 +129,11 @@ impl Cluster {
                     })
                 }
             };
+            let is_lost = ended.as_ref().is_some_and(|failure| failure.exit == Exit::Lost);
+            // All nodes have one end.
+            if is_lost && let Some(over) = self.life.over(now_ns()) {
+                return over;
+            }
             match ended {
                 Some(failure) if spare == 0 => return failure,
                 Some(failure) => {

@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-/// The smallest number of entries that a share counts of.
-const SHARE_ENTRIES_MIN: u64 = 3;
+/// Fewer failures, or what else is counted, are no share: as for GNU parallel.
+const SHARE_COUNTED_MIN: u64 = 3;
 
 /// The treatment of running entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +52,7 @@ impl Halt {
             true => {
                 let share =
                     u128::from(counted) * 100 >= u128::from(self.number) * u128::from(ended);
-                counted >= SHARE_ENTRIES_MIN && share
+                counted >= SHARE_COUNTED_MIN && share
             }
         }
     }
@@ -67,6 +67,15 @@ impl Halt {
 /// A condition, or none: `never`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HaltRule(pub Option<Halt>);
+
+impl HaltRule {
+    /// More than this many failed entries end the run, and the running ones.
+    #[must_use]
+    pub fn max_fails(most: u64) -> Self {
+        let number = most.saturating_add(1);
+        Self(Some(Halt { kind: HaltKind::Now, counted: Counted::Fail, number, is_share: false }))
+    }
+}
 
 impl FromStr for HaltRule {
     type Err = String;
@@ -116,7 +125,10 @@ mod tests {
         assert!(reached("now,success=2", 2, 9) && !reached("now,success=2", 1, 9));
         assert!(reached("now,done=3", 2, 1) && !reached("now,done=3", 2, 0));
         assert!(!reached("soon,fail=30%", 0, 2), "too few");
+        assert!(!reached("soon,fail=30%", 1, 2), "three have ended, and two failed");
+        assert!(reached("soon,fail=30%", 0, 3));
         assert!(reached("soon,fail=30%", 7, 3) && !reached("soon,fail=30%", 8, 3));
+        assert_eq!("now,fail=3".parse(), Ok(HaltRule::max_fails(2)));
         assert!("now,success=1".parse::<HaltRule>().unwrap().0.unwrap().is_success());
         for wrong in
             ["", "soon", "soon,fail", "later,fail=1", "now,fail=0", "now,fail=101%", "now,x=1"]

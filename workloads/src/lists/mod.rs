@@ -7,6 +7,7 @@
 
 mod halt;
 mod joblog;
+mod nested;
 mod quoting;
 mod sources;
 mod template;

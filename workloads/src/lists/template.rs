@@ -7,6 +7,7 @@
 //! In the script of a shell (`sh -c SCRIPT`) a value is quoted for its place, so a name with blanks
 //! or quotes is one word.
 
+use crate::lists::nested::{is_nested, is_script};
 use crate::lists::quoting::{Place, Script};
 use crate::lists::{Entry, ListError};
 
@@ -38,7 +39,7 @@ impl Form {
 }
 
 /// The last part of a path.
-fn base(value: &str) -> &str {
+pub(super) fn base(value: &str) -> &str {
     let trimmed = value.trim_end_matches('/');
     trimmed.rfind('/').map_or(trimmed, |at| &trimmed[at + 1..])
 }
@@ -122,14 +123,16 @@ enum Word {
     OtherScript,
     /// It may be a script.
     Unclear,
+    /// It may be a script of a program that starts a shell.
+    OfRunner,
 }
 
-fn is_shell(word: &str) -> bool {
+pub(super) fn is_shell(word: &str) -> bool {
     SHELLS.contains(&base(word)) || OTHER_SHELLS.contains(&base(word))
 }
 
 /// The place of the script behind a shell: `Ok(None)` if it has none, `Err` if it is not clear.
-fn script_behind(argv: &[String], shell: usize) -> Result<Option<usize>, ()> {
+pub(super) fn script_behind(argv: &[String], shell: usize) -> Result<Option<usize>, ()> {
     let (mut at, mut has_script, mut is_clear) = (shell + 1, false, true);
     while let Some(word) = argv.get(at) {
         if !word.starts_with(['-', '+']) {
@@ -159,7 +162,7 @@ fn script_behind(argv: &[String], shell: usize) -> Result<Option<usize>, ()> {
 
 /// True if the word at `place` is the command: the first word, or behind known prefixes with their
 /// options and values.
-fn is_command(argv: &[String], place: usize) -> bool {
+pub(super) fn is_command(argv: &[String], place: usize) -> bool {
     let is_prefix = |word: &String| PREFIXES.contains(&base(word));
     let is_of_prefix = |at: usize| {
         let word = &argv[at];
@@ -173,7 +176,7 @@ fn is_command(argv: &[String], place: usize) -> bool {
 }
 
 /// True if `env -S` makes words of a text with a shell.
-fn splits_a_shell(argv: &[String]) -> bool {
+pub(super) fn splits_a_shell(argv: &[String]) -> bool {
     let Some(env) = argv.iter().position(|word| base(word) == "env") else { return false };
     let splits = |word: &String| match word.strip_prefix("--") {
         Some(long) => long.starts_with("sp"),
@@ -207,22 +210,44 @@ fn words_of(argv: &[String]) -> Vec<Word> {
             Err(()) => words[shell + 1..].fill(Word::Unclear),
         }
     }
+    for (at, word) in words.iter_mut().enumerate() {
+        let may_have_value = *word == Word::Argument && argv[at].contains('{');
+        if may_have_value && is_script(&argv[..at], &argv[at]) {
+            *word = Word::OfRunner;
+        }
+    }
     words
 }
 
-/// The place of a value in a word.
-fn place_in(word: Word, script: &Script, string: &str, text: &str) -> Result<Place, ListError> {
-    let refused = |what: &str| {
+/// The place of the value of the replacement string at `text[at..end]`.
+fn place_in(
+    word: Word,
+    script: &Script,
+    what: What,
+    (text, at, end): (&str, usize, usize),
+) -> Result<Place, ListError> {
+    let refused = |reason: &str| {
         ListError::new(
-            format!("{string} is {what} '{text}'"),
+            format!("{} is {reason} '{text}'", &text[at..end]),
             "give the script an argument: sh -c '... \"$1\" ...' sh {}",
         )
     };
     match word {
         Word::Argument => Ok(Place::Argument),
-        Word::Script => script.place().map_err(|place| refused(&format!("{place} in the script"))),
+        // No shell reads a number as something else.
+        Word::OfRunner if what == What::Number => Ok(Place::Argument),
+        Word::Script => {
+            let place = script.place();
+            let place = place.map_err(|place| refused(&format!("{place} in the script")))?;
+            match what != What::Number && is_nested(&text[..at], &text[end..]) {
+                true => Err(refused("in a script that may be of another shell, in the script")),
+                false => Ok(place),
+            }
+        }
         Word::OtherScript => Err(refused("in the script of a shell with other quotes than sh:")),
-        Word::Unclear => Err(refused("in a word that may be the script of a shell:")),
+        Word::Unclear | Word::OfRunner => {
+            Err(refused("in a word that may be the script of a shell:"))
+        }
     }
 }
 
@@ -242,11 +267,13 @@ fn parse(text: &str, word: Word) -> Result<Vec<Part>, ListError> {
     let mut script = Script::new();
     let mut rest = text;
     while let Some(letter) = rest.chars().next() {
-        let of_shell = word != Word::Argument && script.is_after_dollar();
+        let in_script = !matches!(word, Word::Argument | Word::OfRunner);
+        let of_shell = in_script && script.is_after_dollar();
         let found = (letter == '{' && !of_shell).then(|| at_brace(rest)).flatten();
         let taken = match found {
             Some((length, Ok(what))) => {
-                let place = place_in(word, &script, &rest[..length], text)?;
+                let at = text.len() - rest.len();
+                let place = place_in(word, &script, what, (text, at, at + length))?;
                 if !literal.is_empty() {
                     parts.push(Part::Text(std::mem::take(&mut literal)));
                 }
@@ -451,11 +478,36 @@ mod tests {
             &["bash", "-oc", "pipefail", "echo {}"],
             &["fish", "-c", "echo {}"],
             &["nice", "tcsh", "-c", "echo {}"],
+            &["bash", "-c", "sh -c \"echo {}\""],
+            &["bash", "-c", "true; su -c 'echo {}'"],
+            &["su", "-c", "echo {}"],
+            &["sudo", "su", "me", "-c", "echo {}"],
+            &["su", "--command=echo {}"],
+            &["script", "-qc", "echo {}", "/dev/null"],
+            &["ssh", "host", "cat {}"],
+            &["watch", "ls {}"],
+            &["tool", "-lc", "echo {}"],
         ] {
             assert!(refused(command, 1).hint.contains("\"$1\""), "{command:?}");
         }
         let command = ["xargs", "sh", "-c", "echo \"$1\"", "sh", "{}"];
         assert_eq!(argv(&command, &["a b"])[5], "a b");
+    }
+
+    #[test]
+    fn arguments_behind_c_that_are_no_scripts_stay() {
+        let cases: [(&[&str], &str); 6] = [
+            (&["grep", "-c", "{}", "f"], "grep -c 'a b' f"),
+            (&["nice", "grep", "-c", "my {}", "f"], "nice grep -c 'my a b' f"),
+            (&["python3", "-c", "print(1)", "{}"], "python3 -c 'print(1)' 'a b'"),
+            (&["ssh", "{}", "uptime"], "ssh 'a b' uptime"),
+            (&["sh", "-c", "sh -c 'echo {#}'; grep -c {} f"], ""),
+            (&["su", "-c", "echo {#}"], "su -c 'echo 7'"),
+        ];
+        for (command, expected) in cases {
+            let line = crate::lists::command_line(&argv(command, &["a b"]));
+            assert!(expected.is_empty() || line == expected, "{line}");
+        }
     }
 
     #[test]

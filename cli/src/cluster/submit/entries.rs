@@ -1,4 +1,4 @@
-//! The entries of `submit --each-line` and `--from-json`.
+//! The entries of `--each-line` and `--from-json`.
 
 use std::io::Read;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! `starling submit`: a command or a workflow, to a running cluster.
 
-mod entries;
+pub(crate) mod entries;
 mod replicas;
 
 use std::os::unix::fs::PermissionsExt as _;

@@ -23,6 +23,7 @@ use super::feed::Work;
 use super::journal::Journal;
 use super::printer::{EndedEntry, Printer, Style};
 use super::record::{ListRecord, RunFacts};
+use super::spawned::SpawnedTasks;
 use crate::views::jobs;
 
 /// The maximum number of entries of a list that are submitted and not ended.
@@ -90,12 +91,16 @@ struct Tasks {
     done: u64,
     failed: u64,
     cancelled: u64,
+    skipped: u64,
+    /// Of the total; absent without any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spawned: Option<u64>,
 }
 
 impl Summary {
     fn counts(&self) -> lens::record::Tasks {
-        let Tasks { total, done, failed, cancelled } = self.tasks;
-        lens::record::Tasks { total, done, failed, cancelled, skipped: 0 }
+        let Tasks { total, done, failed, cancelled, skipped, .. } = self.tasks;
+        lens::record::Tasks { total, done, failed, cancelled, skipped }
     }
 }
 
@@ -105,8 +110,12 @@ pub(super) struct Driver<'c> {
     setup: Setup,
     printer: Printer<'c>,
     record: ListRecord,
+    spawned: SpawnedTasks,
     batches: HashMap<JobId, Batch>,
     next_job: u64,
+    /// Batches that have not ended: spawned tasks may run when all entries have ended.
+    open_batches: usize,
+    /// Entries that have not ended.
     in_flight: usize,
     /// Ended entries a second, lately.
     speed: f64,
@@ -128,15 +137,17 @@ impl<'c> Driver<'c> {
     ) -> Self {
         let (sender, events) = mpsc::channel(64);
         let printer = Printer::new(context, client, setup.style, journal);
-        let record = ListRecord::new(setup.spec.cpus);
+        let record = ListRecord::new(setup.spec.cpus, &setup.spec.kind);
         Self {
             context,
             client,
             setup,
             printer,
             record,
+            spawned: SpawnedTasks::default(),
             batches: HashMap::new(),
             next_job: 1,
+            open_batches: 0,
             in_flight: 0,
             speed: 0.0,
             window: (Instant::now(), 0),
@@ -155,12 +166,12 @@ impl<'c> Driver<'c> {
         let mut is_over = false;
         loop {
             let room = if is_over || self.is_halted { 0 } else { self.room() };
-            if room == 0 && self.in_flight == 0 {
+            if room == 0 && self.open_batches == 0 {
                 break;
             }
             tokio::select! {
                 biased;
-                Some(event) = self.events.recv(), if self.in_flight > 0 => {
+                Some(event) = self.events.recv(), if self.open_batches > 0 => {
                     self.handle(event).await?;
                 }
                 work = feed.recv(), if room > 0 => {
@@ -238,6 +249,7 @@ impl<'c> Driver<'c> {
             entries.insert(plan.local_id(task), work);
         }
         self.in_flight += size;
+        self.open_batches += 1;
         self.batches.insert(job, Batch { entries, size, printed: 0, has_ended: false });
         let (client, sender) = (self.client.clone(), self.sender.clone());
         tokio::spawn(async move {
@@ -273,10 +285,14 @@ impl<'c> Driver<'c> {
         let Some(batch) = self.batches.get_mut(&job) else { return };
         for (task, error) in tasks {
             let local = LocalId(task.local);
-            let Some(work) = batch.entries.remove(&local) else { continue };
+            self.work_ns += task.ended_ns.saturating_sub(task.started_ns);
+            let Some(work) = batch.entries.remove(&local) else {
+                self.spawned.add(job, &task);
+                self.record.add_spawned(&task, error.as_deref());
+                continue;
+            };
             self.in_flight -= 1;
             self.window.1 += 1;
-            self.work_ns += task.ended_ns.saturating_sub(task.started_ns);
             self.record.add(work.number, &task, error.as_deref());
             match task.phase() {
                 TaskPhase::TaskDone | TaskPhase::TaskFailed => {
@@ -306,6 +322,8 @@ impl<'c> Driver<'c> {
         let job = JobId(state.job);
         let Some(batch) = self.batches.get_mut(&job) else { return Ok(()) };
         batch.has_ended = true;
+        self.open_batches -= 1;
+        self.spawned.tell(state, self.context.output.verbose);
         let left: Vec<Work> = batch.entries.drain().map(|(_, work)| work).collect();
         batch.size -= left.len();
         self.in_flight -= left.len();
@@ -328,16 +346,19 @@ impl<'c> Driver<'c> {
         });
     }
 
-    /// Ends the entries that have not started; `Now`: the running ones as well.
+    /// Ends the entries that have not started; `Now`: the running ones and spawned tasks as well.
     async fn halt(&mut self, kind: HaltKind) -> Result<(), Failure> {
         let jobs: Vec<JobId> =
             self.batches.iter().filter(|it| !it.1.has_ended).map(|it| *it.0).collect();
         for job in jobs {
             let mut waiting = Vec::new();
             if kind == HaltKind::Soon {
+                let batch = &self.batches[&job];
                 let see = |task: TaskState| {
-                    if matches!(task.phase(), TaskPhase::Waiting | TaskPhase::Ready) {
-                        waiting.push(LocalId(task.local));
+                    let local = LocalId(task.local);
+                    let waits = matches!(task.phase(), TaskPhase::Waiting | TaskPhase::Ready);
+                    if waits && batch.entries.contains_key(&local) {
+                        waiting.push(local);
                     }
                 };
                 self.client.raw().tasks(job, see).await?;
@@ -355,7 +376,9 @@ impl<'c> Driver<'c> {
     }
 
     fn summary(&self, has_failed: bool, makespan_s: f64) -> Summary {
-        let (tally, slots) = (self.printer.tally, self.setup.slots);
+        let (tally, spawned) = (self.printer.tally, self.spawned.counts);
+        let slots = self.setup.slots;
+        let (done, failed) = (tally.done + spawned.done, tally.failed + spawned.failed);
         let work_s = self.work_ns as f64 / 1e9;
         Summary {
             schema: 1,
@@ -364,13 +387,15 @@ impl<'c> Driver<'c> {
             slots,
             policy: self.setup.policy,
             tasks: Tasks {
-                total: tally.done + tally.failed + self.cancelled,
-                done: tally.done,
-                failed: tally.failed,
-                cancelled: self.cancelled,
+                total: tally.done + tally.failed + self.cancelled + spawned.total,
+                done,
+                failed,
+                cancelled: self.cancelled + spawned.cancelled,
+                skipped: spawned.skipped,
+                spawned: Some(spawned.total).filter(|&total| total > 0),
             },
             makespan_s,
-            throughput_per_s: (tally.done + tally.failed) as f64 / makespan_s,
+            throughput_per_s: (done + failed) as f64 / makespan_s,
             work_s,
             utilization: work_s / (makespan_s * f64::from(slots)),
             halted: self.setup.halt.map(|_| self.is_halted),
@@ -382,7 +407,8 @@ impl<'c> Driver<'c> {
         let makespan_s = self.begun.elapsed().as_secs_f64();
         let has_succeeded = self.is_halted && self.setup.halt.is_some_and(|halt| halt.is_success());
         let did_not_run = self.cancelled > 0;
-        let has_failed = (tally.failed > 0 || self.is_halted || did_not_run) && !has_succeeded;
+        let are_done = tally.failed == 0 && self.spawned.are_done() && !did_not_run;
+        let has_failed = (!are_done || self.is_halted) && !has_succeeded;
         let summary = self.summary(has_failed, makespan_s);
         if self.context.output.json {
             heard(self.context.output.json_with_schema(&summary))?;
@@ -390,12 +416,15 @@ impl<'c> Driver<'c> {
         if let Some(line) = self.printer.failures() {
             say(&format!("error: {line}"));
         }
+        if let Some(line) = self.spawned.line(self.is_halted) {
+            say(&format!("error: {line}"));
+        }
         if did_not_run && !self.is_halted {
             let entries = if self.cancelled == 1 { "entry" } else { "entries" };
             say(&format!("error: {} {entries} did not run", count(self.cancelled)));
         }
         if self.is_halted {
-            self.context.output.note("note: --halt has ended the run before the end of the list");
+            self.context.output.note("note: the run has ended before the end of the list");
         }
         self.record.leave(
             self.context,

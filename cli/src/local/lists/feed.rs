@@ -12,6 +12,7 @@ use workloads::lists::{
 };
 
 use super::ListArgs;
+use crate::cluster::submit::entries;
 
 /// The maximum size of all entries of lists that are in memory.
 const LIST_MEMORY_BYTES_MAX: usize = 64 << 20;
@@ -67,11 +68,15 @@ fn items(path: &str, null: bool) -> Result<Items<BufReader<Box<dyn Read + Send>>
     Ok(Items::new(BufReader::with_capacity(64 << 10, from), name, null))
 }
 
-/// The sources of a command line: files of `-a` come first. Standard input is read if there is no
+/// The sources of a command line: files of flags come first. Standard input is read if there is no
 /// other list and the command has a replacement string.
 fn sources(args: &ListArgs, split: lists::Split) -> Result<Vec<Source>, Failure> {
     let of_file = |file: &String| Source { kind: SourceKind::File(file.clone()), is_linked: false };
-    let mut sources: Vec<Source> = args.arg_file.iter().map(of_file).collect();
+    let files = args.arg_file.iter().chain(&args.each_line);
+    let mut sources: Vec<Source> = files.map(of_file).collect();
+    if let Some(values) = entries::read(None, args.from_json.as_deref())? {
+        sources.push(Source { kind: SourceKind::Values(values), is_linked: false });
+    }
     sources.extend(split.sources);
     if sources.is_empty() && lists::has_replacement(&split.command) {
         if std::io::stdin().is_terminal() {

@@ -10,6 +10,7 @@ mod feed;
 mod journal;
 mod printer;
 mod record;
+mod spawned;
 
 use std::path::PathBuf;
 
@@ -20,6 +21,7 @@ use verb::Context;
 use verb::errors::{Done, Exit, Failure, plain};
 use verb::flags::needs::TaskNeedsArgs;
 use verb::local::embed::Cluster;
+use verb::units::Timespan;
 use workloads::lists::{Again, HaltRule};
 use workloads::{CommandOptions, Graph};
 
@@ -40,6 +42,12 @@ pub(crate) struct ListArgs {
     /// Read a list from this file, one entry a line; - is standard input
     #[arg(short = 'a', long = "arg-file", value_name = "FILE")]
     arg_file: Vec<String>,
+    /// As --arg-file: read a list from this file, one entry a line
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["arg_file", "null"])]
+    each_line: Option<String>,
+    /// A list of the values of an array in a JSON file, or in standard input (-), as JSON
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["arg_file", "each_line"])]
+    from_json: Option<PathBuf>,
     /// Entries of files and of standard input end with a NUL byte
     #[arg(short = '0', long)]
     null: bool,
@@ -75,6 +83,9 @@ pub(crate) struct ListArgs {
     pin: Option<workloads::CpuPin>,
     #[command(flatten)]
     needs: TaskNeedsArgs,
+    /// Kill each command after this time; its entry has failed [default: none]
+    #[arg(long, value_name = "DURATION")]
+    task_time_limit: Option<Timespan>,
     /// Nodes that each command holds at once, whole ones without other needs; --nodes is the size
     /// of the cluster
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=TASK_NODES_MAX))]
@@ -89,6 +100,8 @@ impl ListArgs {
     pub(super) fn check_unused(&self) -> Result<(), Failure> {
         let given = [
             ("--arg-file", !self.arg_file.is_empty()),
+            ("--each-line", self.each_line.is_some()),
+            ("--from-json", self.from_json.is_some()),
             ("--null", self.null),
             ("--joblog", self.joblog.is_some()),
             ("--halt", self.halt.is_some()),
@@ -97,6 +110,7 @@ impl ListArgs {
             ("--retries", self.retries > 0),
             ("--signal", self.signal.is_some()),
             ("--pin", self.pin.is_some()),
+            ("--task-time-limit", self.task_time_limit.is_some()),
             ("--task-nodes", self.task_nodes.is_some()),
             ("--dry-run", self.dry_run),
         ];
@@ -152,6 +166,7 @@ pub(super) fn run(context: &Context, run: &RunArgs, args: &ListArgs) -> Done {
     let timeout = context.settings.pick_optional(run.timeout.timeout, "timeout")?;
     let spec = spec_of(list.program(), args)?;
     run::check_nodes([&spec], plan.nodes)?;
+    run::check_times([&spec], plan.life.end)?;
     verb::block_on(async {
         let mut cluster = Cluster::start(&plan, run.processes).await?;
         let client = Client::connect(cluster.dir()).await?;
@@ -162,7 +177,7 @@ pub(super) fn run(context: &Context, run: &RunArgs, args: &ListArgs) -> Done {
             nodes: plan.nodes,
             policy: plan.policy.name(),
             crash_limit: run.place.crash_limit,
-            halt: args.halt.unwrap_or_default().0,
+            halt: run.max_fails.map_or(args.halt.unwrap_or_default(), HaltRule::max_fails).0,
             style: printer::Style { has_tags: args.tag, keeps_order: args.keep_order },
         };
         let feed = list.start(seen);
@@ -205,6 +220,7 @@ fn spec_of(program: &str, args: &ListArgs) -> Result<wire::Spec, Failure> {
         cwd: Some(cwd),
         submit_dir: here,
         retries: args.retries,
+        time_limit_ns: args.task_time_limit.map_or(0, |limit| limit.0.as_nanos() as u64),
         notice: args.signal,
         pin: args.pin,
         nodes: args.task_nodes.unwrap_or(0),
