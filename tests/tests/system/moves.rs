@@ -85,6 +85,25 @@ fn a_drained_node_moves_a_command_that_exits_after_its_signal() {
     instance.down();
 }
 
+/// The output of the first attempt is on a node that has left: another one has a copy.
+#[test]
+fn what_a_moved_command_printed_before_is_shown_first() {
+    let instance = Instance::up_with_copies(3, 1, 2);
+    instance.wait_for_copies();
+    let command = format!("echo begins; {}; echo ends", waits(&instance, "echo saves; exit 9"));
+    let job = submit(&instance, &["--signal", "USR1@1s", "--", "sh", "-c", &command]);
+    let starts = instance.sandbox().path("starts");
+    wait_until("it runs", || lines(&starts).len() == 1);
+    let (_, first) = task_of(&instance, &job);
+    instance.starling(&["node", "drain", &first, "--timeout", "120s"]).ok();
+    wait_until("it runs again", || lines(&starts).len() == 2);
+    std::fs::write(instance.sandbox().path("go"), "").expect("there is room");
+    instance.starling(&["job", "wait", &job, "--timeout", "60s"]).ok();
+    let logs = instance.starling(&["job", "logs", &job, "--no-prefix", "--stdout"]).ok();
+    assert_eq!(logs.stdout, "begins\nsaves\nbegins\nends\n", "{logs:?}");
+    instance.down();
+}
+
 #[test]
 fn at_the_deadline_of_a_drain_a_deaf_command_is_moved() {
     let instance = Instance::up_with_copies(3, 1, 2);
