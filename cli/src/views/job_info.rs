@@ -281,10 +281,8 @@ mod tests {
         let missing = lines.iter().filter(|(key, _)| *key == "missing");
         let missing: Vec<&str> = missing.map(|(_, text)| text.as_str()).collect();
         let rest = "before it reported all of its work; the figures are without it";
-        let expected = [
-            format!("n0: left the cluster {rest}"),
-            format!("n2: died or was unreachable {rest}"),
-        ];
+        let expected =
+            [format!("n0: left the cluster {rest}"), format!("n2: died or was unreachable {rest}")];
         assert_eq!(missing, expected);
     }
 }
