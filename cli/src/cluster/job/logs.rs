@@ -207,7 +207,7 @@ impl Follower<'_> {
         let map = self.client.raw().map();
         let members = map.members.iter().filter(|member| member.incarnation > 0);
         let gone = members.map(|member| NodeId(member.node));
-        for maker in gone.filter(|maker| map.copies > 1 && !self.answered.contains(maker)) {
+        for maker in gone.filter(|maker| !self.answered.contains(maker)) {
             for &keeper in &self.answered {
                 let mut copies = output::Gathered::new().map_err(|e| output::cannot_gather(&e))?;
                 let (tasks, copies_of) = (self.tasks.clone(), Some(maker));
