@@ -40,8 +40,9 @@ pub(super) fn encode(out: &mut Vec<u8>, piece: &Piece<'_>, data: &[u8]) {
     out.extend_from_slice(&piece.task.job.0.to_le_bytes());
     out.extend_from_slice(&piece.task.local.0.to_le_bytes());
     out.extend_from_slice(&piece.attempt.0.to_le_bytes());
-    let flags =
-        if piece.stderr { FLAG_STDERR } else { 0 } | if piece.carried { FLAG_CARRIED } else { 0 };
+    let stderr = if piece.stderr { FLAG_STDERR } else { 0 };
+    let carried = if piece.carried { FLAG_CARRIED } else { 0 };
+    let flags: u32 = stderr | carried;
     out.extend_from_slice(&flags.to_le_bytes());
     out.extend_from_slice(&(data.len() as u32).to_le_bytes());
     let crc = checksum(&out[start + FIELDS.start..start + FIELDS.end], data);
