@@ -169,6 +169,7 @@ impl Past {
             Reason::BigElsewhere => {
                 format!("moving its {cost} would cost more than {limit}, and the most lies there")
             }
+            Reason::Pushed if bytes == 0 => "its home sent it there".into(),
             Reason::Pushed => format!("its home sent it to where the most of its {cost} lies"),
             Reason::Stolen => "it was stolen".into(),
             Reason::GivenBack => "the node that was stealing it did not complete the steal".into(),
@@ -253,9 +254,12 @@ fn missing_sentence(parents: &[u64]) -> String {
     format!("still missing, {these}: {}{more}", named.join(", "))
 }
 
-/// The events of faults.
+/// The events of faults and of moves.
 fn trouble(event: &Event) -> String {
     match *event {
+        Event::Moved { attempt, from, .. } => {
+            format!("attempt {attempt} was moved from {}, which is drained or ends", name(from))
+        }
         Event::MissedWakeupRepaired { .. } => {
             "the reconciler found that a parent's completion had not reached it".into()
         }
@@ -380,6 +384,21 @@ mod tests {
             "0.115000 s: its home, node 0, recorded it as done, having made 10 B",
         ];
         assert_eq!(explain(&entries, None, &rules), expected);
+    }
+
+    #[test]
+    fn a_moved_task_tells_from_where() {
+        let (task, attempt) = (TaskId::new(1, 7), Attempt::new(7, 2));
+        let (reason, input_bytes) = (Reason::Pushed, 0);
+        let queued = Event::Queued { task, attempt, local_queue: false, reason, input_bytes };
+        let moved = Event::Moved { task, attempt, from: NodeId(2) };
+        let told = explain(&[entry(0, 10, moved), entry(0, 10, queued)], None, &Rules::default());
+        let expected = [
+            "0.000000 s: attempt 7.2 was moved from node 2, which is drained or ends",
+            "0.000000 s: node 0 put attempt 7.2 into its shared queue, from which idle nodes \
+             steal, because its home sent it there",
+        ];
+        assert_eq!(told, expected);
     }
 
     /// The number of an attempt counts the attempts of all tasks at a home.

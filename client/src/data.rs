@@ -77,6 +77,9 @@ pub struct StreamPiece {
     pub end: bool,
     /// Some captured output of the node is damaged and was left out.
     pub damaged: bool,
+    /// The command has printed it as an earlier attempt of its task, and went on as this one. An
+    /// attempt has all output of its command, so that of the attempt that counts is complete.
+    pub carried: bool,
     /// Of the last piece: the place behind it.
     pub place: StreamPlace,
 }
@@ -90,6 +93,7 @@ impl StreamPiece {
             data: piece.data,
             end: piece.end,
             damaged: piece.damaged,
+            carried: piece.carried,
             place: StreamPlace { pack: piece.pack, offset: piece.offset },
         }
     }

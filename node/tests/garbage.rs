@@ -120,7 +120,7 @@ fn count(dice: &mut Values) -> wire::PartitionCount {
 
 fn body(dice: &mut Values) -> Body {
     match dice.below(27) {
-        0 | 1 => Body::Push(wire::Push { bundle: bundle(dice) }),
+        0 | 1 => Body::Push(wire::Push { bundle: bundle(dice), leaves: false }),
         2 => {
             let (probe, ahead) = (dice.number(), dice.below(2) == 0);
             Body::StealProbe(wire::StealProbe { probe, ahead, free: vec![probe] })

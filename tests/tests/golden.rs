@@ -204,7 +204,7 @@ fn try_real_type(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-const EVENT_KINDS: usize = 27;
+const EVENT_KINDS: usize = 28;
 
 fn events() -> [Event; EVENT_KINDS] {
     let task = TaskId::new(0x0102_0304, 5 << 40 | 6);
@@ -255,6 +255,7 @@ fn events() -> [Event; EVENT_KINDS] {
         },
         Event::Removing { job },
         Event::TakenOver { task, attempt, from: node },
+        Event::Moved { task, attempt, from: node },
         Event::CrashCounted { task, attempt, node, incarnation: 3, count: 2 },
         Event::Spared { task, attempt, node, incarnation: 3, why: Spared::Apart },
         Event::Stalled {

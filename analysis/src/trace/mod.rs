@@ -148,6 +148,9 @@ impl<W: Write, N: FnMut(TaskId) -> Option<Label>> TraceWriter<W, N> {
             Event::TakenOver { task, attempt, from } => {
                 self.instant(node, time, "taken over", task, attempt, json!({"from": from.0}))
             }
+            Event::Moved { task, attempt, from } => {
+                self.instant(node, time, "moved", task, attempt, json!({"from": from.0}))
+            }
             Event::MissedWakeupRepaired { task } => {
                 self.instant(node, time, "woken", task, Attempt::default(), json!({}))
             }

@@ -138,7 +138,7 @@ impl Tables<'_> {
     fn jobs(&self, most: usize) -> Table {
         let jobs = self.overview.jobs.iter().rev().take(most);
         let row = |job: &crate::views::jobs::JobRow| {
-            let took_s = job.ended_s.unwrap_or(self.overview.now_s) - job.submitted_s;
+            let took_s = job.took_s(self.overview.now_s);
             let ended = job.done + job.failed + job.cancelled + job.skipped;
             vec![
                 job.job.clone(),

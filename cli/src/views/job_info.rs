@@ -5,7 +5,7 @@ use std::time::Duration;
 use analysis::RunReport;
 use client::{Client, Variable, now_ns};
 use proto::limits::JOB_PARTS_TIMEOUT;
-use proto::wire::{JobState, JobSummary, Openness};
+use proto::wire::{JobState, JobSummary, MemberPhase, Openness};
 use proto::{JobId, NodeId, Span};
 use serde::Serialize;
 use verb::Context;
@@ -94,15 +94,20 @@ impl PastRow {
         }
     }
 
-    /// Remarks on the figures for people.
-    fn lines(&self) -> Vec<(&'static str, String)> {
+    /// Remarks on the figures for people. `left`: the nodes that are not members any more.
+    fn lines(&self, left: &[String]) -> Vec<(&'static str, String)> {
         let mut lines = Vec::new();
-        if !self.missing_parts.is_empty() {
-            let text = format!(
-                "{}: died or was unreachable before it reported all of its work; the figures are without it",
-                self.missing_parts.join(", ")
-            );
-            lines.push(("missing", text));
+        let missing = self.missing_parts.iter().map(String::as_str);
+        let (left, lost): (Vec<&str>, Vec<&str>) =
+            missing.partition(|name| left.iter().any(|node| node == name));
+        for (nodes, why) in [(left, "left the cluster"), (lost, "died or was unreachable")] {
+            if !nodes.is_empty() {
+                let text = format!(
+                    "{}: {why} before it reported all of its work; the figures are without it",
+                    nodes.join(", ")
+                );
+                lines.push(("missing", text));
+            }
         }
         if self.no_summary {
             let text = "no summary of it was written: what is told here is of the nodes' event \
@@ -147,7 +152,10 @@ pub(crate) async fn info(
         false => summary::text(&report),
     };
     let mut add = |key: &str, value: &str| text += &format!("{key:12} {value}\n");
-    for (key, value) in PastRow::of(&state).lines() {
+    let map = client.raw().map();
+    let left = map.members.iter().filter(|member| member.phase() == MemberPhase::Removed);
+    let left = names(left.map(|member| member.node));
+    for (key, value) in PastRow::of(&state).lines(&left) {
         add(key, &value);
     }
     if let Some(by) = jobs::canceller(&state) {
@@ -254,7 +262,7 @@ mod tests {
         let mut state = JobState { ended_ns: 1, sum, ..Default::default() };
         let report = RunReport::default();
         assert!(is_lost(&state, &report));
-        let lines = PastRow::of(&state).lines();
+        let lines = PastRow::of(&state).lines(&[]);
         assert!(lines[0].1.contains("no summary of it was written"), "{lines:?}");
         state.ended_ns = now_ns();
         assert!(!has_no_summary(&state), "it may be written yet");
@@ -262,6 +270,19 @@ mod tests {
         assert!(!is_lost(&state, &report), "it runs");
         state.ended_ns = 1;
         state.summary = Some(JobSummary::default());
-        assert!(!is_lost(&state, &report) && PastRow::of(&state).lines().is_empty());
+        assert!(!is_lost(&state, &report) && PastRow::of(&state).lines(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_node_that_has_left_is_not_called_dead() {
+        let summary = Some(JobSummary { missing: vec![0, 2], ..JobSummary::default() });
+        let state = JobState { ended_ns: 1, summary, ..JobState::default() };
+        let lines = PastRow::of(&state).lines(&["n0".to_owned(), "n1".to_owned()]);
+        let missing = lines.iter().filter(|(key, _)| *key == "missing");
+        let missing: Vec<&str> = missing.map(|(_, text)| text.as_str()).collect();
+        let rest = "before it reported all of its work; the figures are without it";
+        let expected =
+            [format!("n0: left the cluster {rest}"), format!("n2: died or was unreachable {rest}")];
+        assert_eq!(missing, expected);
     }
 }

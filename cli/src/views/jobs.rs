@@ -132,6 +132,12 @@ pub(crate) fn stall_line(state: &JobState) -> Option<String> {
     StallRow::of(state).map(|stall| stall.line(now_s))
 }
 
+/// A line for each stalled job: its number and what blocks it.
+pub(crate) fn stall_lines(states: &[JobState]) -> Vec<String> {
+    let line = |state: &JobState| Some(format!("job {}: {}", state.job, stall_line(state)?));
+    states.iter().filter_map(line).collect()
+}
+
 /// The exit code of a verb that waited for this job: 0 only if all its tasks are done.
 pub(crate) fn exit_of(state: &JobState) -> Exit {
     match state.phase() {
@@ -168,6 +174,9 @@ pub(crate) struct JobRow {
     /// Absent in the first one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) round: Option<u32>,
+    /// When the present round began, in seconds since the Unix epoch. Absent in the first one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) opened_s: Option<f64>,
     /// None of its tasks has started. Present only then.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) waiting: bool,
@@ -236,6 +245,7 @@ impl JobRow {
             ended_s: (state.ended_ns > 0).then_some(state.ended_ns as f64 / 1e9),
             stall: StallRow::of(state),
             round: later_round(state),
+            opened_s: later_round(state).map(|_| state.opened_ns as f64 / 1e9),
             waiting: state.is_held_back(),
             waits_for: state.waits_for().map(|job| job.to_string()).collect(),
         }
@@ -250,7 +260,6 @@ impl JobRow {
         ["job", "name", "state", "tasks", "done", "failed", "skipped", "time"];
 
     pub(crate) fn cells(&self, now_s: f64) -> Vec<String> {
-        let took_s = (self.ended_s.unwrap_or(now_s) - self.submitted_s).max(0.0);
         vec![
             self.job.clone(),
             self.name.clone(),
@@ -259,8 +268,14 @@ impl JobRow {
             units::count(self.done),
             units::count(self.failed),
             units::count(self.skipped),
-            units::seconds(took_s),
+            units::seconds(self.took_s(now_s)),
         ]
+    }
+
+    /// The time of the present round, as in the report: a job that is retried may have rested.
+    pub(crate) fn took_s(&self, now_s: f64) -> f64 {
+        let began_s = self.opened_s.unwrap_or(self.submitted_s);
+        (self.ended_s.unwrap_or(now_s) - began_s).max(0.0)
     }
 }
 
@@ -491,6 +506,33 @@ mod tests {
         let row = JobRow::new(&state);
         assert_eq!((row.word(), row.state), ("waiting", "running"));
         assert_eq!(row.cells(0.0)[2], "waiting");
+    }
+
+    #[test]
+    fn the_time_of_a_retried_job_is_that_of_its_round() {
+        let second = 1_000_000_000;
+        let mut state = JobState {
+            submitted_ns: second,
+            ended_ns: 9 * second,
+            opened_ns: 7 * second,
+            ..JobState::default()
+        };
+        assert_eq!(JobRow::new(&state).took_s(20.0), 8.0, "the first round");
+        let settings = proto::wire::JobSettings { round: 1, ..Default::default() };
+        state.settings = Some(settings);
+        assert_eq!(JobRow::new(&state).took_s(20.0), 2.0);
+        state.ended_ns = 0;
+        assert_eq!(JobRow::new(&state).took_s(20.0), 13.0);
+    }
+
+    #[test]
+    fn a_stalled_job_has_a_line_with_its_blocker() {
+        let stall = proto::wire::Stall { name: "waits".to_owned(), ..Default::default() };
+        let stalled = JobState { job: 4, stall: Some(stall), ..JobState::default() };
+        let lines = stall_lines(&[JobState::default(), stalled]);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].starts_with("job 4: nothing for "), "{lines:?}");
+        assert!(lines[0].contains("task 0.0 'waits': "), "{lines:?}");
     }
 
     #[test]

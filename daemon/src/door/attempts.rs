@@ -27,7 +27,7 @@ use std::collections::HashMap;
 use proto::variable::add_sums;
 use proto::wire::{self, TurnVerdict, task_ref};
 use proto::work::{Outcome, Turn, TurnAnswer};
-use proto::{Attempt, TaskId, limits};
+use proto::{Attempt, LocalId, TaskId, limits};
 use tokio::sync::oneshot;
 
 use crate::door::checkpoints::EndedCommand;
@@ -518,8 +518,12 @@ fn of_attempt((task, attempt): Key, turn: Turn) -> AttemptTurn {
     AttemptTurn { task, attempt, turn: Box::new(turn) }
 }
 
-/// A missing end must not look like a success.
+/// A missing end must not look like a success, nor a wrong name like the end of a task.
 fn awaited(ended: Vec<wire::Awaited>, named: usize) -> Answer {
+    if let Some(wrong) = ended.iter().find(|end| end.unknown) {
+        let text = format!("the job has no task {}", LocalId(wrong.local));
+        return Err(Refusal::bad(text, "a task awaits its children and tasks of its own job"));
+    }
     match named - ended.len() {
         0 => Ok(Accepted::Awaited(ended)),
         missing => Err(Refusal::bad(

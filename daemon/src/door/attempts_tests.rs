@@ -2,7 +2,7 @@
 
 use proto::wire::spec;
 use proto::work::TurnCommit;
-use proto::{JobId, LocalId};
+use proto::{JobId, PartitionId};
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::*;
@@ -177,6 +177,19 @@ fn a_wait_for_ended_tasks_does_not_park() {
     assert_eq!(attempts.answered(KEY, TurnAnswer::Committed(commit)), Order::Nothing);
     assert_eq!(answer.try_recv().unwrap(), Ok(Accepted::Awaited(ended(&[0]))));
     assert!(attempts.spawn(token, call("")).is_ok());
+}
+
+#[test]
+fn a_wait_for_a_task_that_the_job_does_not_have_is_an_error() {
+    let (mut attempts, token) = running();
+    let nowhere = LocalId::new(PartitionId(17), 3).0;
+    let named = wire::TaskRef { task: Some(task_ref::Task::Local(nowhere)) };
+    let (_, mut answer) = attempts.wait(token, vec![named]).unwrap();
+    let end = wire::Awaited { local: nowhere, unknown: true, ..wire::Awaited::default() };
+    let commit = TurnCommit { seq: 1, awaited: Some(vec![end]), ..TurnCommit::default() };
+    assert_eq!(attempts.answered(KEY, TurnAnswer::Committed(commit)), Order::Nothing);
+    let refused = answer.try_recv().unwrap().unwrap_err();
+    assert_eq!(refused.text(), "the job has no task 17.3");
 }
 
 #[test]

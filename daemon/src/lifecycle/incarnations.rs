@@ -329,6 +329,7 @@ impl RunningIncarnation {
             () = self.state.gone() => return Err(self.state.gone_error(node)),
         }
         let progress = Arc::clone(&context.progress);
+        let (shared, store) = (Arc::clone(&self.shared), self.state.store());
         let (run, (inbox, local), state) = self.recover(context, &own)?;
         progress.set(Phase::Ready);
         let result = tokio::select! {
@@ -346,6 +347,9 @@ impl RunningIncarnation {
             presence.goes_on = true;
             server.abort(); // Later messages of this incarnation do not count.
             return result;
+        }
+        if matches!(result, Ok(LoopEnd::Fenced { restart: None })) {
+            captured::hand_over(shared, store).await;
         }
         end.send_replace(true);
         // Pending answers, such as the one to a stop request, may still be sent.

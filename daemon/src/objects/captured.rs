@@ -27,6 +27,8 @@ const CAPTURED_COPY_GAP: Span = Span::from_millis(250);
 const CAPTURED_COPY_RETRY: Span = Span::from_secs(2);
 const CAPTURED_COPY_CHECK_INTERVAL: Span = Span::from_secs(10);
 const CAPTURED_COPY_TIMEOUT: Span = Span::from_secs(5);
+/// The time of a node that has left for the last transfer.
+const CAPTURED_HAND_OVER_TIMEOUT: Span = Span::from_secs(10);
 
 /// The state of a node that keeps copies of this node's packs.
 #[derive(Default)]
@@ -65,6 +67,16 @@ pub(crate) async fn keep_on(shared: Arc<Shared>, store: u64) {
             false => CAPTURED_COPY_RETRY,
         };
         let _ = timeout(duration(patience), grown.notified()).await;
+    }
+}
+
+/// Sends the output that has no copy yet: this node has left the cluster, and ends.
+pub(crate) async fn hand_over(shared: Arc<Shared>, store: u64) {
+    let (keepers, down) = (BTreeMap::new(), BTreeMap::new());
+    let mut sender = Sender { shared, store, keepers, down };
+    let sent = timeout(duration(CAPTURED_HAND_OVER_TIMEOUT), sender.round()).await;
+    if sent != Ok(true) {
+        sender.shared.log.line("it leaves, and some of what was printed here has no copy");
     }
 }
 

@@ -258,6 +258,7 @@ pub(crate) fn streams(
                     task: piece.task.local.0,
                     attempt: piece.attempt.0,
                     stderr,
+                    carried: piece.carried,
                     data: piece.data.into(),
                     ..Default::default()
                 },

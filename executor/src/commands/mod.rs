@@ -540,7 +540,7 @@ fn keep_streams(inner: &Inner, reports: &[Report], orders: &mpsc::Sender<Work>) 
             running.printed.keep_tail(data);
         }
         let (task, attempt) = running.key;
-        pieces.push(Piece { task, attempt, stderr: *stderr, data });
+        pieces.push(Piece { task, attempt, stderr: *stderr, carried: false, data });
     }
     drop(state);
     let kept = inner.shared.keep_pieces(&pieces);

@@ -39,6 +39,8 @@ pub struct Piece<'a> {
     pub task: TaskId,
     pub attempt: Attempt,
     pub stderr: bool,
+    /// The same command has printed it as an earlier attempt of its task.
+    pub carried: bool,
     pub data: &'a [u8],
 }
 
@@ -267,7 +269,7 @@ impl Streams {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                     Err(error) => return Err(OutputLoss::Failed(reason(&error))),
                 };
-                keep(&Piece { task, attempt: next, stderr, data: &data })?;
+                keep(&Piece { task, attempt: next, stderr, carried: true, data: &data })?;
             }
         }
         Ok(())

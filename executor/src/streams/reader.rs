@@ -15,6 +15,8 @@ pub struct StreamPiece {
     pub task: TaskId,
     pub attempt: Attempt,
     pub stderr: bool,
+    /// The same command has printed it as an earlier attempt of its task.
+    pub carried: bool,
     pub data: Vec<u8>,
 }
 
@@ -94,7 +96,8 @@ fn read_record(
     if !read_whole(&mut current.file, &mut data)? || !record::is_whole(&bytes, &header, &data) {
         return Err(damaged());
     }
-    Ok(Some(StreamPiece { task: header.task, attempt: header.attempt, stderr, data }))
+    let record::Header { task, attempt, carried, .. } = header;
+    Ok(Some(StreamPiece { task, attempt, stderr, carried, data }))
 }
 
 impl Iterator for StreamReader {

@@ -17,6 +17,8 @@ use crate::limits::STREAM_RECORD_BYTES_MAX;
 pub(super) const HEADER_BYTES: usize = 44;
 const MAGIC: u32 = 0x5354_5231;
 const FLAG_STDERR: u32 = 1;
+/// The same command has printed it as an earlier attempt of its task.
+const FLAG_CARRIED: u32 = 2;
 /// The range of the header's fields that `crc32` covers.
 const FIELDS: std::ops::Range<usize> = 8..40;
 
@@ -25,6 +27,7 @@ pub(super) struct Header {
     pub(super) task: TaskId,
     pub(super) attempt: Attempt,
     pub(super) stderr: bool,
+    pub(super) carried: bool,
     pub(super) length: usize,
     crc: u32,
 }
@@ -37,7 +40,9 @@ pub(super) fn encode(out: &mut Vec<u8>, piece: &Piece<'_>, data: &[u8]) {
     out.extend_from_slice(&piece.task.job.0.to_le_bytes());
     out.extend_from_slice(&piece.task.local.0.to_le_bytes());
     out.extend_from_slice(&piece.attempt.0.to_le_bytes());
-    let flags = if piece.stderr { FLAG_STDERR } else { 0 };
+    let stderr = if piece.stderr { FLAG_STDERR } else { 0 };
+    let carried = if piece.carried { FLAG_CARRIED } else { 0 };
+    let flags: u32 = stderr | carried;
     out.extend_from_slice(&flags.to_le_bytes());
     out.extend_from_slice(&(data.len() as u32).to_le_bytes());
     let crc = checksum(&out[start + FIELDS.start..start + FIELDS.end], data);
@@ -64,6 +69,7 @@ pub(super) fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
         task,
         attempt: Attempt(u64_at(24)),
         stderr: u32_at(32) & FLAG_STDERR != 0,
+        carried: u32_at(32) & FLAG_CARRIED != 0,
         length,
         crc: u32_at(4),
     };

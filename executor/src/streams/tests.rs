@@ -5,7 +5,7 @@ use crate::limits::STREAM_RECORD_BYTES_MAX;
 use proto::NodeId;
 
 fn piece(job: u64, local: u64, stderr: bool, data: &[u8]) -> Piece<'_> {
-    Piece { task: TaskId::new(job, local), attempt: Attempt(1), stderr, data }
+    Piece { task: TaskId::new(job, local), attempt: Attempt(1), stderr, carried: false, data }
 }
 
 fn text(streams: &Streams, job: u64, tasks: &[u64], stderr: bool) -> String {
@@ -80,13 +80,16 @@ fn the_output_of_an_attempt_is_passed_on_to_the_next_one() {
         streams.copy_attempt(TaskId::new(1, 1), Attempt(1), Attempt(2), keep)
     };
     copy(&|piece| {
-        assert_eq!(piece.attempt, Attempt(2));
+        assert!(piece.attempt == Attempt(2) && piece.carried);
         streams.append(std::slice::from_ref(piece)).unwrap();
         Ok(())
     })
     .unwrap();
     assert_eq!(text(&streams, 1, &[1], false), "1:a1:x1:c1:a1:c");
     assert_eq!(text(&streams, 1, &[1], true), "1:b1:b");
+    let read = streams.read(JobId(1), &[LocalId(1)], false).map(|piece| piece.unwrap());
+    let carried: Vec<bool> = read.map(|piece| piece.carried).collect();
+    assert_eq!(carried, [false, false, false, true, true], "a reader tells them apart");
     let full = || Err::<(), _>(OutputLoss::Full("full".to_owned()));
     assert_eq!(copy(&|_| full()), full());
     // A damaged pack is a loss. A pack that was removed to make room is none.

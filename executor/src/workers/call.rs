@@ -169,7 +169,7 @@ impl Call {
             self.printed.keep_tail(data);
         }
         let (task, attempt) = self.key;
-        match shared.keep_pieces(&[Piece { task, attempt, stderr, data }]) {
+        match shared.keep_pieces(&[Piece { task, attempt, stderr, carried: false, data }]) {
             Ok(()) => {
                 self.printed.captured.add(stderr, data.len() as u64);
                 self.printed.captured.total_bytes() > shared.print_limit_bytes()

@@ -159,6 +159,8 @@ pub enum Event {
     Spared { task: TaskId, attempt: Attempt, node: NodeId, incarnation: u32, why: Spared },
     /// A leaving node handed the outputs of a task to this node.
     TakenOver { task: TaskId, attempt: Attempt, from: NodeId },
+    /// A node that is drained or ends gave the task away.
+    Moved { task: TaskId, attempt: Attempt, from: NodeId },
     /// A job makes no progress, and this task blocks it.
     Stalled { task: TaskId, stall: Stall, home: NodeId, holder: NodeId, quiet: Span },
 }
@@ -235,11 +237,7 @@ impl Encoder {
                 self.numbers(&[to.0.into(), reason as u64, input_bytes]);
                 5
             }
-            Event::Stolen { task, attempt, from } => {
-                self.task(task, attempt);
-                self.number(from.0.into());
-                6
-            }
+            Event::Stolen { task, attempt, from } => self.from_body(6, (task, attempt), from),
             Event::Fetched { task, attempt, from, bytes, took } => {
                 self.task(task, attempt);
                 self.numbers(&[from.0.into(), bytes, took.0]);
@@ -280,17 +278,19 @@ impl Encoder {
             | Event::Retuned { .. } => self.node_body(event),
             Event::Dismissed { task, attempt } => self.task_body(25, (task, attempt)),
             Event::Turned { .. } => self.turned(event),
-            Event::TakenOver { task, attempt, from } => {
-                self.task(task, attempt);
-                self.number(from.0.into());
-                29
-            }
+            Event::TakenOver { task, attempt, from } => self.from_body(29, (task, attempt), from),
+            Event::Moved { task, attempt, from } => self.from_body(37, (task, attempt), from),
             _ => self.trouble_body(event),
         }
     }
 
     fn task_body(&mut self, tag: u8, (task, attempt): (TaskId, Attempt)) -> u8 {
         self.task(task, attempt);
+        tag
+    }
+    fn from_body(&mut self, tag: u8, (task, attempt): (TaskId, Attempt), from: NodeId) -> u8 {
+        self.task(task, attempt);
+        self.number(from.0.into());
         tag
     }
     fn slot_body(&mut self, tag: u8, (task, attempt): (TaskId, Attempt), slot: u32) -> u8 {
@@ -506,7 +506,7 @@ impl<'a> Decoder<'a> {
                 wait_max: Span(self.number()?),
                 steal: [Span(self.number()?), Span(self.number()?)],
             }),
-            4..=13 | 25 | 27..=29 | 32..=36 => self.task_event(tag),
+            4..=13 | 25 | 27..=29 | 32..=37 => self.task_event(tag),
             _ => Err(DecodeError::UnknownTag { tag, at }),
         }
     }
@@ -560,6 +560,7 @@ impl<'a> Decoder<'a> {
             25 => Event::Dismissed { task, attempt },
             27 | 28 | 32 | 34 => return self.counted_event(tag, task, attempt),
             29 => Event::TakenOver { task, attempt, from: NodeId(self.small()?) },
+            37 => Event::Moved { task, attempt, from: NodeId(self.small()?) },
             _ => Event::MissedWakeupRepaired { task },
         })
     }

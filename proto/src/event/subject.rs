@@ -31,6 +31,7 @@ impl Event {
             | Self::Stale { task, .. }
             | Self::Dismissed { task, .. }
             | Self::TakenOver { task, .. }
+            | Self::Moved { task, .. }
             | Self::CrashCounted { task, .. }
             | Self::Spared { task, .. }
             | Self::Stalled { task, .. }

@@ -130,7 +130,7 @@ impl Scheduler {
     /// asked for the task and placed it on another node. The number of the attempt distinguishes
     /// this case from a push by a home that this node does not know yet.
     pub(crate) fn on_push(&mut self, from: NodeId, push: wire::Push, out: &mut Out) {
-        let partitions = self.routing.homes().partitions();
+        let (partitions, leaves) = (self.routing.homes().partitions(), push.leaves);
         let Some(tasks) = push.bundle.and_then(|bundle| unpack(bundle, partitions)) else { return };
         self.stealing.forget_unacked_grants_of(&tasks);
         let me = self.options.me;
@@ -162,6 +162,7 @@ impl Scheduler {
                     input_bytes,
                 };
                 self.enqueue(local_queue, ready);
+                out.events.extend(leaves.then_some(Event::Moved { task, attempt, from }));
                 out.events.push(event);
             }
         }

@@ -255,9 +255,10 @@ impl Holder {
         if self.pushes.is_empty() {
             return;
         }
+        let leaves = self.life().leaves();
         for (node, bundle) in std::mem::take(&mut self.pushes) {
             let bundle = Some(bundle.finish());
-            out.reliable.push((node, Body::Push(wire::Push { bundle })));
+            out.reliable.push((node, Body::Push(wire::Push { bundle, leaves })));
         }
     }
 

@@ -102,11 +102,12 @@ impl Scheduler {
         self.policy.note_sent(now, to, self.routing.homes().slots_of(to), length);
         let input_bytes = work.input_bytes();
         out.events.push(Event::Pushed { task, attempt, to, reason, input_bytes });
+        let leaves = self.holder.life().leaves();
         let bundle = self.holder.pushes.entry(to).or_default();
         bundle.push(task, attempt, work);
         if bundle.is_full() {
             let bundle = Some(std::mem::take(bundle).finish());
-            out.reliable.push((to, Body::Push(wire::Push { bundle })));
+            out.reliable.push((to, Body::Push(wire::Push { bundle, leaves })));
         }
     }
 }

@@ -219,6 +219,8 @@ impl Scheduler {
         for asked in &told.tasks {
             let task = TaskId::new(asked.job, asked.local);
             if self.home.ledger.is_held_by(task, Attempt(asked.attempt), holder) {
+                let moved = Event::Moved { task, attempt: Attempt(asked.attempt), from: holder };
+                out.events.extend(told.moved.then_some(moved));
                 self.home.ledger.replace_ready(task, why, out);
                 // Tasks that a leaving node gives back have only waited there.
                 if !told.moved && self.routing.homes().is_leaving(holder) {

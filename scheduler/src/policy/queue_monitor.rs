@@ -379,7 +379,7 @@ mod tests {
         };
         let (specs, settings) = (vec![spec], vec![wire::JobSettings::default()]);
         let bundle = wire::Bundle { specs, settings, tasks: (0..tasks).map(placed).collect() };
-        let push = Body::Push(wire::Push { bundle: Some(bundle) });
+        let push = Body::Push(wire::Push { bundle: Some(bundle), ..Default::default() });
         scheduler.on_message(Time(0), NodeId(1), push, &mut out);
         assert_eq!(scheduler.holder.local().len() as u64, tasks);
         (scheduler, out)

@@ -45,7 +45,7 @@ fn push_from(home: NodeId, to: &mut Scheduler, out: &mut Out) {
         wire::Placed { job: 1, local: task().local.0, attempt: ATTEMPT.0, ..Default::default() };
     let settings = vec![wire::JobSettings::default()];
     let bundle = wire::Bundle { specs: vec![spec()], settings, tasks: vec![placed] };
-    let body = Body::Push(wire::Push { bundle: Some(bundle) });
+    let body = Body::Push(wire::Push { bundle: Some(bundle), ..Default::default() });
     to.on_message(Time(0), home, body, out);
 }
 

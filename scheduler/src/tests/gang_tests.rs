@@ -36,7 +36,7 @@ fn push_gang(leader: &mut Scheduler, home: NodeId, out: &mut Out) {
         settings: vec![wire::JobSettings::default()],
         tasks: vec![wire::Placed { job: 1, local, attempt, ..Default::default() }],
     };
-    let push = wire::Push { bundle: Some(bundle) };
+    let push = wire::Push { bundle: Some(bundle), ..Default::default() };
     leader.on_message(NOW, home, Body::Push(push), out);
 }
 

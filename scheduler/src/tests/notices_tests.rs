@@ -155,6 +155,30 @@ fn a_drained_node_tells_commands_and_moves_them() {
     assert!(a_told_command_is_moved_when_it_exits(None));
 }
 
+/// The log of a drained home goes with it.
+#[test]
+fn the_next_node_tells_from_where_a_command_was_moved() {
+    let mut node = Node::new(None, None);
+    let first = node.launched[0];
+    node.drain(3, 0);
+    node.fail(5, first);
+    let pushes = node.out.reliable.iter().filter_map(|(_, body)| match body {
+        Body::Push(push) => Some(push.clone()),
+        _ => None,
+    });
+    let push = pushes.last().expect("the other node gets it");
+    let of = |node: u32| wire::Member { slots: 2, ..test_nodes::member(node) };
+    let homes = test_nodes::homes(1, vec![of(0), of(1)], &[0, 1]);
+    let mut other = test_nodes::scheduler(1, 2, Tuning::of(Policy::Mlb), homes);
+    let mut out = Out::default();
+    other.on_message(Time(6), NodeId(0), Body::Push(push), &mut out);
+    let from = |event: &Event| match event {
+        Event::Moved { task, from, .. } if *task == first.0 => Some(*from),
+        _ => None,
+    };
+    assert_eq!(out.events.iter().find_map(from), Some(NodeId(0)), "{:?}", out.events);
+}
+
 #[test]
 fn a_command_without_a_signal_ends_as_ever() {
     let mut node = Node::new(None, None);

@@ -99,7 +99,7 @@ fn push_placed(
     let placed = wire::Placed { job: 1, local: local.0, attempt: 1, ..placed };
     let settings = vec![wire::JobSettings { real_data: true, ..Default::default() }];
     let bundle = wire::Bundle { specs: vec![spec], settings, tasks: vec![placed] };
-    let body = Body::Push(wire::Push { bundle: Some(bundle) });
+    let body = Body::Push(wire::Push { bundle: Some(bundle), ..Default::default() });
     node.on_message(Time(0), NodeId(1), body, out);
     TaskId { job: proto::JobId(1), local }
 }

@@ -36,7 +36,7 @@ impl Node {
             settings: vec![wire::JobSettings::default()],
             tasks: (0..cpus.len()).map(placed).collect(),
         });
-        let push = Body::Push(wire::Push { bundle });
+        let push = Body::Push(wire::Push { bundle, ..Default::default() });
         node.scheduler.on_message(Time(0), NodeId(1), push, &mut node.out);
         node
     }

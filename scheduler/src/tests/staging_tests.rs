@@ -42,7 +42,7 @@ pub(crate) fn push(scheduler: &mut Scheduler, tasks: Vec<wire::Placed>, out: &mu
     };
     let settings = wire::JobSettings { real_data: true, ..Default::default() };
     let bundle = wire::Bundle { specs: vec![spec], settings: vec![settings], tasks };
-    let body = Body::Push(wire::Push { bundle: Some(bundle) });
+    let body = Body::Push(wire::Push { bundle: Some(bundle), ..Default::default() });
     scheduler.on_message(Time(0), NodeId(1), body, out);
 }
 
@@ -191,7 +191,12 @@ fn a_task_with_a_request_that_has_no_room_is_offered() {
     let settings = vec![wire::JobSettings { real_data: true, ..Default::default() }];
     let tasks = vec![placed(1, vec![], 6_000)];
     let bundle = Some(wire::Bundle { specs: vec![spec], settings, tasks });
-    scheduler.on_message(Time(0), NodeId(1), Body::Push(wire::Push { bundle }), &mut out);
+    scheduler.on_message(
+        Time(0),
+        NodeId(1),
+        Body::Push(wire::Push { bundle, ..Default::default() }),
+        &mut out,
+    );
     scheduler.act(Time(0), &mut out);
     assert!(out.launches.is_empty() && scheduler.holder.slots().free() == 1, "the disk is full");
     out.best_effort.clear();
@@ -278,7 +283,7 @@ fn push_wanting(scheduler: &mut Scheduler, file_bytes: u64, tasks: Vec<wire::Pla
     let settings = wire::JobSettings { real_data: true, ..Default::default() };
     let bundle = wire::Bundle { specs: vec![spec], settings: vec![settings], tasks };
     let mut out = Out::default();
-    let body = Body::Push(wire::Push { bundle: Some(bundle) });
+    let body = Body::Push(wire::Push { bundle: Some(bundle), ..Default::default() });
     scheduler.on_message(Time(0), NodeId(1), body, &mut out);
     scheduler.act(Time(0), &mut out);
     out

@@ -41,7 +41,12 @@ fn push(holder: &mut Scheduler, crash_count: &[u32], out: &mut Out) {
     let settings = vec![wire::JobSettings::default()];
     let specs = vec![command(), wire::Spec::default()];
     let bundle = Some(wire::Bundle { specs, settings, tasks });
-    holder.on_message(Time(0), NodeId(1), Body::Push(wire::Push { bundle }), out);
+    holder.on_message(
+        Time(0),
+        NodeId(1),
+        Body::Push(wire::Push { bundle, ..Default::default() }),
+        out,
+    );
 }
 
 /// The reports that the home receives.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
-use starling_tests::{Instance, Sandbox, files_below, wait_until};
+use starling_tests::{Instance, Sandbox, binary, files_below, wait_until};
 
 /// The id of the job that a submission prints.
 fn submitted(instance: &Instance, arguments: &[&str]) -> String {
@@ -69,6 +69,27 @@ fn output_is_followed_past_the_death_of_a_node() {
     for number in 1..=3 {
         assert!(ran.stdout.contains(&format!("sh-{number} | end {number}\n")), "{ran:?}");
     }
+    instance.down();
+}
+
+/// A command that waits goes on as the next attempt of its task, which has all of its output.
+#[test]
+fn output_before_a_wait_is_shown_once() {
+    let instance = Instance::up(1, 2);
+    let starling = binary().display().to_string();
+    let waits = format!("{starling} spawn -- true > spawned; {starling} await > ended");
+    let script = format!("echo one; printf 'tw'; echo no >&2; {waits}; echo o; {waits}; echo end");
+    let job = submitted(&instance, &["--", "sh", "-c", &script]);
+    let followed = instance.starling(&["job", "logs", &job, "-f"]).ok();
+    let ran = instance.starling(&["job", "logs", &job]).ok();
+    for ran in [followed, ran] {
+        let mut lines: Vec<&str> = ran.stdout.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["sh ! no", "sh | end", "sh | one", "sh | two"], "{ran:?}");
+        assert!(!ran.stderr.contains("runs again"), "{ran:?}");
+    }
+    let one = instance.starling(&["job", "logs", &job, "sh", "--stdout"]).ok();
+    assert_eq!(one.stdout, instance.starling(&["job", "output", &job, "sh"]).ok().stdout);
     instance.down();
 }
 

@@ -270,3 +270,15 @@ fn a_spawned_task_asks_for_resources() {
     assert!(none.stderr.contains("no node offers that"), "{}", none.stderr);
     instance.down();
 }
+
+#[test]
+fn a_wait_for_a_task_that_the_job_does_not_have_is_refused() {
+    let instance = Instance::up(2, 1);
+    let text = "code=0; starling await 17.9 2> \"$1\" || code=$?; exit $((code - 4))";
+    let waits = script(instance.sandbox(), "waits.sh", text);
+    let told = instance.sandbox().path("told");
+    run(&instance, &waits, &[&told.display().to_string()]).ok();
+    let told = fs::read_to_string(told).unwrap();
+    assert!(told.starts_with("error: the job has no task 17.9\nhint: "), "{told}");
+    instance.down();
+}

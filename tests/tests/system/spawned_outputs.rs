@@ -141,3 +141,28 @@ fn a_killed_node_takes_no_input_of_a_later_child_with_it() {
     instance.start_missing();
     instance.down();
 }
+
+/// The parents know nothing of each other's children.
+#[test]
+fn outputs_of_one_name_are_fetched_task_by_task() {
+    let instance = Instance::up(1, 1);
+    let parent =
+        "starling spawn --out res -- sh -c \"echo $1 > res\"\nstarling await > /dev/null\n";
+    let parent = script(instance.sandbox(), "parent.sh", parent);
+    let job = submit(&instance, &["--array", "1-2", "--wait", "--", "sh", &parent, "{i}"]);
+    let (all, one) = (instance.sandbox().path("all"), instance.sandbox().path("one"));
+    let to = |dir: &Path| dir.display().to_string();
+    let refused = instance.starling(&["job", "fetch", &job, "-o", &to(&all)]).expect_code(4);
+    let (_, rest) = refused.stderr.split_once("'res' of task ").expect("it is named");
+    let (id, _) = rest.split_once(':').expect("then the reason");
+    let hint = format!("'starling job fetch {job} {id} -o DIRECTORY'");
+    assert!(refused.stderr.contains(&hint), "{refused:?}");
+    instance.starling(&["job", "fetch", &job, id, "-o", &to(&one)]).ok();
+    let mut texts = [text(all.join("res")), text(one.join("res"))];
+    texts.sort();
+    assert_eq!(texts, ["1", "2"]);
+    let none = ["job", "fetch", &job, "sh-1", "-o", &to(&one)];
+    let none = instance.starling(&none).expect_code(4);
+    assert!(none.stderr.contains("'sh-1' keeps no outputs"), "{none:?}");
+    instance.down();
+}

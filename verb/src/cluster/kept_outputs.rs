@@ -220,19 +220,22 @@ impl Outcome {
     }
 
     /// Fails with the name of an unwritten output.
-    pub fn check_written(&self, dir: &Path) -> Result<(), Failure> {
-        if self.unwritten.is_empty() {
-            return Ok(());
-        }
+    pub fn check_written(&self, job: JobId, dir: &Path) -> Result<(), Failure> {
+        let Some((first, _)) = self.unwritten.first() else { return Ok(()) };
         let shown = self.unwritten.iter().take(LOST_SHOWN_MAX);
         let mut texts: Vec<String> =
-            shown.map(|(output, why)| format!("'{}': {why}", output.2)).collect();
+            shown.map(|(it, why)| format!("'{}' of task {}: {why}", it.2, it.task())).collect();
         if self.unwritten.len() > texts.len() {
             texts.push(format!("and {} more", self.unwritten.len() - texts.len()));
         }
         let number = number_of(self.unwritten.len() as u64, "kept output");
         let text = format!("{}: {number} not written, {}", dir.display(), texts.join("; "));
-        Err(Failure::refused(text).hint("the cluster still has them: fetch them to another place"))
+        Err(Failure::refused(text).hint(format!(
+            "the cluster still has them: 'starling job fetch {} {} -o DIRECTORY' copies those of \
+             that task",
+            job.0,
+            first.task()
+        )))
     }
 }
 

@@ -16,6 +16,7 @@ use verb::output::say;
 use verb::units::number_of;
 
 use crate::cluster::job::output;
+use crate::cluster::task;
 use crate::common::selector::Selector;
 use crate::views::jobs;
 
@@ -23,6 +24,8 @@ use crate::views::jobs;
 pub(crate) struct FetchArgs {
     /// all, last, 5 or 1-3,7
     jobs: Selector,
+    /// Only of these tasks of one job: names, ids or entries of an array, separated by commas
+    tasks: Option<String>,
     /// Directory for the files; with several jobs, a subdirectory for each
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
@@ -36,9 +39,12 @@ struct Fetched {
     undone: u64,
 }
 
-/// `starling job fetch JOBS -o DIR`.
+/// `starling job fetch JOBS [TASKS] -o DIR`.
 pub(crate) async fn run(context: &Context, client: &Client, args: &FetchArgs) -> Done {
     let chosen = jobs::select(client, &args.jobs).await?;
+    if args.tasks.is_some() && chosen.len() != 1 {
+        return Err(Failure::usage("tasks are of one job: name one"));
+    }
     let (mut away, mut short) = (BTreeSet::new(), Vec::new());
     for &job in &chosen {
         let is_noted = client.job_to_fetch(job).await.is_ok();
@@ -59,6 +65,16 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &FetchArgs) ->
         };
         short.extend(spawned.check(job).err());
         kept.extend(spawned.kept);
+        if let Some(text) = &args.tasks {
+            let found = task::find(client, job, Some(text)).await?;
+            let named: BTreeSet<u64> = found.iter().map(|task| task.local).collect();
+            kept.retain(|output| named.contains(&output.task().0));
+            if kept.is_empty() && short.is_empty() {
+                let text = format!("job {}: '{text}' keeps no outputs", job.0);
+                return Err(Failure::refused(text)
+                    .hint("without names of tasks all kept outputs are copied"));
+            }
+        }
         if kept.is_empty() && short.is_empty() && chosen.len() == 1 {
             let was_open = state.is_some_and(|it| it.openness() != Openness::ClosedGraph);
             return Err(Failure::refused(format!("job {} keeps no outputs", job.0)).hint(
@@ -73,7 +89,7 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &FetchArgs) ->
             _ => args.output.join(job.0.to_string()),
         };
         let outcome = copy(client, &logs, job, &kept, &dir).await?;
-        short.extend(outcome.check_written(&dir).err());
+        short.extend(outcome.check_written(job, &dir).err());
         short.extend(outcome.check_lost().err());
         away.extend(outcome.away);
         let (files, undone) = (outcome.copied, outcome.undone);

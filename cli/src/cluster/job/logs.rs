@@ -89,7 +89,7 @@ struct Follower<'c> {
     /// The job had ended before the last reading.
     has_ended: bool,
     /// Bytes of each stream that were read.
-    came_bytes: HashMap<Stream, u64>,
+    came_bytes: BTreeMap<Stream, u64>,
 }
 
 pub(crate) async fn run(context: &Context, client: &Client, args: &LogsArgs) -> Done {
@@ -131,11 +131,11 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &LogsArgs) -> 
         away: HashSet::new(),
         answered: HashSet::new(),
         has_ended: false,
-        came_bytes: HashMap::new(),
+        came_bytes: BTreeMap::new(),
     };
     let mut watch = client.raw().watch_job(job);
     while args.follow && !client::raw::is_ended(&state) {
-        follower.read().await?;
+        follower.read(false).await?;
         let next = Instant::now() + READ_EVERY;
         while let Ok(changed) = tokio::time::timeout_at(next, watch.next()).await {
             match changed? {
@@ -149,7 +149,7 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &LogsArgs) -> 
     }
     follower.has_ended = client::raw::is_ended(&state);
     // What was printed before the end is on the nodes now.
-    follower.read().await?;
+    follower.read(true).await?;
     let lacking = follower.read_copies().await?;
     follower.finish()?;
     if lacking > 0 {
@@ -164,15 +164,18 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &LogsArgs) -> 
 }
 
 impl Follower<'_> {
-    /// Prints all output that is new. A node that does not answer is asked again the next time.
-    async fn read(&mut self) -> Result<(), Failure> {
+    /// Prints all output that is new, the attempts of a task in their order. A node that does not
+    /// answer is asked again the next time. With `copies` the output of nodes that are gone is read
+    /// from the copies on other nodes.
+    async fn read(&mut self, copies: bool) -> Result<(), Failure> {
         self.answered.clear();
+        let mut fresh = Vec::new();
+        for _ in &self.kinds {
+            fresh.push(output::Gathered::new().map_err(|e| output::cannot_gather(&e))?);
+        }
         for node in self.client.nodes() {
-            for stderr in self.kinds.clone() {
-                let after = self.places.get(&(node, stderr)).copied().unwrap_or_default();
-                let tasks = self.tasks.clone();
-                let filter = StreamFilter { tasks, stderr, after, ..StreamFilter::default() };
-                match self.read_one(node, stderr, &filter).await {
+            for (nth, stderr) in self.kinds.clone().into_iter().enumerate() {
+                match self.read_one(node, stderr, &mut fresh[nth]).await {
                     Ok(()) => {
                         self.away.remove(&node);
                         self.answered.insert(node);
@@ -188,7 +191,93 @@ impl Follower<'_> {
                 }
             }
         }
+        let mut copied = Vec::new();
+        for stderr in self.kinds.clone() {
+            copied.push(match copies {
+                true => self.copies_of_gone(stderr).await?,
+                false => output::Gathered::new().map_err(|e| output::cannot_gather(&e))?,
+            });
+        }
+        self.print_all(&mut fresh, &mut copied).await
+    }
+
+    /// The copies of what was printed on nodes that are not there any more.
+    async fn copies_of_gone(&self, stderr: bool) -> Result<output::Gathered, Failure> {
+        let mut all = output::Gathered::new().map_err(|e| output::cannot_gather(&e))?;
+        let map = self.client.raw().map();
+        let members = map.members.iter().filter(|member| member.incarnation > 0);
+        let gone = members.map(|member| NodeId(member.node));
+        for maker in gone.filter(|maker| !self.answered.contains(maker)) {
+            for &keeper in &self.answered {
+                let mut copies = output::Gathered::new().map_err(|e| output::cannot_gather(&e))?;
+                let (tasks, copies_of) = (self.tasks.clone(), Some(maker));
+                let filter = StreamFilter { tasks, stderr, copies_of, ..StreamFilter::default() };
+                let see = |piece: StreamPiece| {
+                    copies.push(&piece).map_err(|error| output::cannot_gather(&error))
+                };
+                match self.client.streams(keeper, self.job, &filter, see).await {
+                    Err(failure) if failure.exit != Exit::Lost => return Err(failure),
+                    // The rest may be on other nodes.
+                    _ => all.take_over(&mut copies)?,
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Prints gathered output: the new one, and of copies what was not printed before.
+    async fn print_all(
+        &mut self,
+        fresh: &mut [output::Gathered],
+        copied: &mut [output::Gathered],
+    ) -> Result<(), Failure> {
+        let all = fresh.iter().chain(copied.iter());
+        let attempts: BTreeSet<(LocalId, Attempt)> = all.flat_map(|it| it.keys()).collect();
+        for (task, attempt) in attempts {
+            let mut all = fresh.iter().chain(copied.iter());
+            let goes_on = all.any(|it| it.carried_bytes(task, attempt) > 0);
+            self.begin(task, attempt, goes_on).await?;
+            for (nth, stderr) in self.kinds.clone().into_iter().enumerate() {
+                let stream = (task, attempt, stderr);
+                self.print_pieces(stream, &mut fresh[nth], 0)?;
+                let known = self.came_bytes.get(&stream).copied().unwrap_or(0);
+                self.print_pieces(stream, &mut copied[nth], known)?;
+            }
+        }
         Ok(())
+    }
+
+    /// Prints a stream without its first `known` bytes. What an earlier attempt of the same command
+    /// has printed is not printed again.
+    fn print_pieces(
+        &mut self,
+        stream: Stream,
+        gathered: &mut output::Gathered,
+        mut known: u64,
+    ) -> Result<(), Failure> {
+        let (task, attempt, stderr) = stream;
+        let mut before = self.came_bytes.range((task, Attempt(0), false)..(task, attempt, false));
+        let before = before.rfind(|((.., kind), _)| *kind == stderr);
+        let before = before.map(|(stream, bytes)| (*stream, *bytes));
+        let earlier = before.map_or(0, |(_, bytes)| bytes);
+        if gathered.carried_bytes(task, attempt) > 0
+            && let Some(line) = before.and_then(|(stream, _)| self.unfinished.remove(&stream))
+        {
+            self.unfinished.insert(stream, line);
+        }
+        gathered.read_pieces(task, attempt, |bytes, carried| {
+            let skip = known.min(bytes.len() as u64);
+            known -= skip;
+            let bytes = &bytes[skip as usize..];
+            let came = self.came_bytes.entry(stream).or_default();
+            // What is carried over comes first in the stream of an attempt.
+            let repeated = match carried {
+                true => earlier.saturating_sub(*came).min(bytes.len() as u64),
+                false => 0,
+            };
+            *came += bytes.len() as u64;
+            self.print(stream, &bytes[repeated as usize..])
+        })
     }
 
     /// The streams of ended tasks that were not read whole: their nodes are away or removed, or a
@@ -257,29 +346,30 @@ impl Follower<'_> {
     ) -> Result<(), Failure> {
         for &(maker, stream) in lacking.iter().filter(|(_, stream)| stream.2 == stderr) {
             let (task, attempt, _) = stream;
-            let mut skipped = self.came_bytes.get(&stream).copied().unwrap_or(0);
+            let known = self.came_bytes.get(&stream).copied().unwrap_or(0);
             // Of a node that has answered, a damaged part may be before the printed end.
-            let is_damaged = skipped > 0 && self.answered.contains(&maker);
-            if is_damaged || copies.came_bytes(task, Some(attempt)) <= skipped {
+            let is_damaged = known > 0 && self.answered.contains(&maker);
+            if is_damaged || copies.came_bytes(task, Some(attempt)) <= known {
                 continue;
             }
-            self.begin(task, attempt).await?;
-            copies.read(task, attempt, |bytes| {
-                let skip = skipped.min(bytes.len() as u64);
-                skipped -= skip;
-                self.print(stream, &bytes[skip as usize..])
-            })?;
+            let goes_on = copies.carried_bytes(task, attempt) > 0;
+            self.begin(task, attempt, goes_on).await?;
+            self.print_pieces(stream, copies, known)?;
         }
         Ok(())
     }
 
+    /// Gathers what is new on a node. Of an answer without its end nothing counts.
     async fn read_one(
         &mut self,
         node: NodeId,
         stderr: bool,
-        filter: &StreamFilter,
+        gathered: &mut output::Gathered,
     ) -> Result<(), Failure> {
-        let mut gathered = output::Gathered::new().map_err(|e| output::cannot_gather(&e))?;
+        let after = self.places.get(&(node, stderr)).copied().unwrap_or_default();
+        let tasks = self.tasks.clone();
+        let filter = StreamFilter { tasks, stderr, after, ..StreamFilter::default() };
+        let mark = gathered.mark();
         let (mut place, mut is_damaged) = (None, false);
         let see = |piece: StreamPiece| {
             is_damaged |= piece.damaged;
@@ -288,24 +378,31 @@ impl Follower<'_> {
             }
             gathered.push(&piece).map_err(|error| output::cannot_gather(&error))
         };
-        self.client.streams(node, self.job, filter, see).await?;
+        let answer = self.client.streams(node, self.job, &filter, see).await;
         // An answer without its end is asked for again as a whole.
-        let Some(place) = place else {
-            return Err(Failure::lost("the answer was cut"));
+        let cut = || Failure::lost("the answer was cut");
+        let place = match answer.and_then(|()| place.ok_or_else(cut)) {
+            Ok(place) => place,
+            Err(failure) => {
+                gathered.drop_behind(mark);
+                return Err(failure);
+            }
         };
         self.places.insert((node, stderr), place);
         if is_damaged {
             say(&format!("warning: {node}: a part of the output is damaged"));
         }
-        for (task, attempt) in gathered.keys() {
-            self.begin(task, attempt).await?;
-            gathered.read(task, attempt, |bytes| self.print((task, attempt, stderr), bytes))?;
-        }
         Ok(())
     }
 
-    /// Looks up the name of a task, and names a repetition.
-    async fn begin(&mut self, task: LocalId, attempt: Attempt) -> Result<(), Failure> {
+    /// Looks up the name of a task, and names a repetition. An attempt that `goes_on` is the same
+    /// command as the one before.
+    async fn begin(
+        &mut self,
+        task: LocalId,
+        attempt: Attempt,
+        goes_on: bool,
+    ) -> Result<(), Failure> {
         if self.names.len() >= NAMES_MAX {
             self.names.clear();
         }
@@ -325,6 +422,9 @@ impl Follower<'_> {
         let latest = self.latest.entry(task).or_insert(attempt);
         if *latest < attempt {
             *latest = attempt;
+            if goes_on {
+                return Ok(());
+            }
             let name = self.names.get(&task).cloned().unwrap_or_else(|| task.to_string());
             self.context.output.note(&format!("note: task '{name}' runs again: attempt {attempt}"));
         }
@@ -332,7 +432,6 @@ impl Follower<'_> {
     }
 
     fn print(&mut self, stream: Stream, bytes: &[u8]) -> Result<(), Failure> {
-        *self.came_bytes.entry(stream).or_default() += bytes.len() as u64;
         if !self.by_lines {
             return self.context.output.bytes(bytes);
         }

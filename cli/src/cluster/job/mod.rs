@@ -244,6 +244,10 @@ async fn list(context: &Context, client: &Client, selector: &Selector) -> Done {
         let now_s = now_ns() as f64 / 1e9;
         let rows: Vec<_> = jobs.iter().map(|row| row.cells(now_s)).collect();
         context.output.table(&JobRow::HEADER, &rows)?;
+        // A pipe has the columns only.
+        if context.output.is_table() {
+            jobs::stall_lines(&states).iter().for_each(|line| context.output.note(line));
+        }
     }
     match known.missing.is_empty() {
         true => Ok(Exit::Ok),

@@ -313,13 +313,18 @@ impl Sources {
 pub(crate) struct Gathered {
     file: File,
     length: u64,
-    /// The places of the pieces, in their order.
-    pieces: BTreeMap<(LocalId, Attempt), Vec<(u64, usize)>>,
+    /// Pieces behind this place are kept apart from those before it.
+    marked: u64,
+    /// The pieces in their order.
+    pieces: BTreeMap<(LocalId, Attempt), Vec<GatheredPiece>>,
 }
+
+/// The place of a piece, its length, and whether an earlier attempt has it too.
+type GatheredPiece = (u64, usize, bool);
 
 impl Gathered {
     pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Self { file: tempfile::tempfile()?, length: 0, pieces: BTreeMap::new() })
+        Ok(Self { file: tempfile::tempfile()?, length: 0, marked: 0, pieces: BTreeMap::new() })
     }
 
     pub(crate) fn push(&mut self, piece: &StreamPiece) -> std::io::Result<()> {
@@ -328,11 +333,44 @@ impl Gathered {
         }
         self.file.write_all(&piece.data)?;
         let of_task = self.pieces.entry((piece.task, piece.attempt)).or_default();
+        let is_next = of_task.last().is_some_and(|&(at, size, carried)| {
+            let ends_here = at + size as u64 == self.length && self.length > self.marked;
+            ends_here && carried == piece.carried
+        });
         match of_task.last_mut() {
-            Some((at, size)) if *at + *size as u64 == self.length => *size += piece.data.len(),
-            _ => of_task.push((self.length, piece.data.len())),
+            Some((_, size, _)) if is_next => *size += piece.data.len(),
+            _ => of_task.push((self.length, piece.data.len(), piece.carried)),
         }
         self.length += piece.data.len() as u64;
+        Ok(())
+    }
+
+    /// The place behind all pieces so far.
+    pub(crate) fn mark(&mut self) -> u64 {
+        self.marked = self.length;
+        self.length
+    }
+
+    /// Drops the pieces behind a place.
+    pub(crate) fn drop_behind(&mut self, mark: u64) {
+        self.pieces.values_mut().for_each(|pieces| pieces.retain(|&(at, ..)| at < mark));
+        self.pieces.retain(|_, pieces| !pieces.is_empty());
+    }
+
+    /// Takes over the attempts of which another source has more.
+    pub(crate) fn take_over(&mut self, other: &mut Self) -> Result<(), Failure> {
+        for (task, attempt) in other.keys() {
+            let own_bytes = self.came_bytes(task, Some(attempt));
+            if other.came_bytes(task, Some(attempt)) <= own_bytes {
+                continue;
+            }
+            self.pieces.remove(&(task, attempt));
+            other.read_pieces(task, attempt, |bytes, carried| {
+                let data = bytes.to_vec().into();
+                let piece = StreamPiece { task, attempt, data, carried, ..StreamPiece::default() };
+                self.push(&piece).map_err(|error| cannot_gather(&error))
+            })?;
+        }
         Ok(())
     }
 
@@ -350,7 +388,13 @@ impl Gathered {
                 all.last().map(|(_, pieces)| pieces)
             }
         };
-        pieces.into_iter().flatten().map(|&(_, size)| size as u64).sum()
+        pieces.into_iter().flatten().map(|&(_, size, _)| size as u64).sum()
+    }
+
+    /// The received bytes of an attempt that an earlier one has too.
+    pub(crate) fn carried_bytes(&self, task: LocalId, attempt: Attempt) -> u64 {
+        let pieces = self.pieces.get(&(task, attempt)).into_iter().flatten();
+        pieces.filter(|(.., carried)| *carried).map(|&(_, size, _)| size as u64).sum()
     }
 
     /// Calls `see` with the bytes of one attempt, in pieces of bounded size.
@@ -360,16 +404,26 @@ impl Gathered {
         attempt: Attempt,
         mut see: impl FnMut(&[u8]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        self.read_pieces(task, attempt, |bytes, _| see(bytes))
+    }
+
+    /// As [`Self::read`]. The flag of a piece is true if an earlier attempt has the piece too.
+    pub(crate) fn read_pieces(
+        &mut self,
+        task: LocalId,
+        attempt: Attempt,
+        mut see: impl FnMut(&[u8], bool) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let failed = |error: std::io::Error| cannot_gather(&error);
         let mut buffer = vec![0; PIECE_BYTES];
-        for &(at, size) in self.pieces.get(&(task, attempt)).into_iter().flatten() {
+        for &(at, size, carried) in self.pieces.get(&(task, attempt)).into_iter().flatten() {
             self.file.seek(SeekFrom::Start(at)).map_err(failed)?;
             let mut left = size;
             while left > 0 {
                 let part = &mut buffer[..left.min(PIECE_BYTES)];
                 self.file.read_exact(part).map_err(failed)?;
                 left -= part.len();
-                see(part)?;
+                see(part, carried)?;
             }
         }
         Ok(())
@@ -465,6 +519,32 @@ mod tests {
             printed.push('|');
         }
         assert_eq!(printed, "ab|xyz|again|copied|");
+    }
+
+    #[test]
+    fn pieces_of_a_cut_answer_go_and_a_longer_copy_counts() {
+        let (mut gathered, mut copy) = (Gathered::new().unwrap(), Gathered::new().unwrap());
+        gathered.push(&piece(1, 1, "ab")).unwrap();
+        let mark = gathered.mark();
+        gathered.push(&piece(1, 1, "c")).unwrap();
+        gathered.push(&piece(2, 1, "x")).unwrap();
+        gathered.drop_behind(mark);
+        assert_eq!(gathered.keys(), [(LocalId(1), Attempt(1))]);
+        assert_eq!(gathered.came_bytes(LocalId(1), None), 2);
+        copy.push(&piece(1, 1, "a")).unwrap();
+        copy.push(&StreamPiece { carried: true, ..piece(1, 2, "abc") }).unwrap();
+        copy.push(&piece(1, 2, "d")).unwrap();
+        gathered.take_over(&mut copy).unwrap();
+        let mut pieces = Vec::new();
+        for attempt in [1, 2].map(Attempt) {
+            let see = |bytes: &[u8], carried| {
+                pieces.push((String::from_utf8(bytes.to_vec()).unwrap(), carried));
+                Ok(())
+            };
+            gathered.read_pieces(LocalId(1), attempt, see).unwrap();
+        }
+        let expected = [("ab", false), ("abc", true), ("d", false)];
+        assert_eq!(pieces, expected.map(|(text, carried)| (text.to_owned(), carried)));
     }
 
     #[test]

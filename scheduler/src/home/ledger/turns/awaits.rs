@@ -71,7 +71,8 @@ impl Ledger {
             Some(brief) => brief.exit_code,
             None => segment.side(index).map_or(0, |side| side.exit_code),
         };
-        Some(wire::Awaited { local: task.local.0, verdict: end as i32, exit_code, child: 0 })
+        let (local, verdict) = (task.local.0, end as i32);
+        Some(wire::Awaited { local, verdict, exit_code, ..wire::Awaited::default() })
     }
 
     /// The ends of all tasks of the last wait that have ended.
@@ -274,8 +275,9 @@ impl Scheduler {
                 (Some(end), _) => ended.push(end),
                 // The job has no such task, or its part is not visible here yet.
                 (None, None) if is_visible => {
-                    let verdict = End::Skipped as i32;
-                    ended.push(wire::Awaited { local, verdict, ..wire::Awaited::default() });
+                    let (verdict, unknown) = (End::Skipped as i32, true);
+                    let end = wire::Awaited { local, verdict, unknown, ..Default::default() };
+                    ended.push(end);
                 }
                 (None, None) => {}
                 (None, Some(_)) => {
