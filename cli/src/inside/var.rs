@@ -7,6 +7,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use verb::Context;
 use verb::errors::{Done, Exit, Failure, heard};
+use verb::terminal_text::shown;
 
 use crate::common::selector::Selector;
 use crate::inside::{door, failure};
@@ -103,23 +104,7 @@ async fn outside(context: &Context, client: &Client, job: JobId, verb: &VarVerb)
             let all = client.variables(job).await?;
             print(context, find(all, job, &args.name)?)
         }
-        VarVerb::Watch(args) => {
-            end_with_reader();
-            let (mut watch, mut last) = (client.watch_variables(job), None);
-            while let Some(all) = watch.next().await? {
-                let next = find(all, job, &args.name)?;
-                if last.as_ref() != Some(&next) {
-                    last = Some(next.clone());
-                    // Lines in JSON have the witness.
-                    let next = match context.output.json {
-                        true => find(client.variables(job).await?, job, &args.name)?,
-                        false => next,
-                    };
-                    print(context, next)?;
-                }
-            }
-            Ok(Exit::Ok)
-        }
+        VarVerb::Watch(args) => follow(context, client, job, &[args.name.as_str()]).await,
         VarVerb::Set(args) => {
             let witness = args.witness.clone().into_bytes();
             client.set_variable(job, &args.name, &args.value, witness).await?;
@@ -129,11 +114,40 @@ async fn outside(context: &Context, client: &Client, job: JobId, verb: &VarVerb)
     }
 }
 
+/// Prints the values of these variables, and each later one, until the job has ended. Lines have
+/// the name before the value if there are several variables.
+pub(crate) async fn follow(context: &Context, client: &Client, job: JobId, names: &[&str]) -> Done {
+    end_with_reader();
+    let mut watch = client.watch_variables(job);
+    let mut told: Vec<Variable> = Vec::new();
+    while let Some(all) = watch.next().await? {
+        let is_new =
+            |(at, now): (usize, &Variable)| told.get(at).is_none_or(|told| told.value != now.value);
+        let mut now = find_all(&all, job, names)?;
+        if context.output.json && now.iter().enumerate().any(is_new) {
+            // Lines in JSON have the witness.
+            now = find_all(&client.variables(job).await?, job, names)?;
+        }
+        for (_, variable) in now.iter().enumerate().filter(|it| is_new(*it)) {
+            match names.len() {
+                1 => print(context, variable.clone()).map(drop)?,
+                _ => print_named(context, variable.clone())?,
+            }
+        }
+        told = now;
+    }
+    Ok(Exit::Ok)
+}
+
 fn find(all: Vec<Variable>, job: JobId, name: &str) -> Result<Variable, Failure> {
     all.into_iter().find(|it| it.name == name).ok_or_else(|| {
         Failure::refused(format!("job {job} has no variable '{name}'"))
             .hint("declare it: starling submit --var NAME=RULE[:INITIAL]")
     })
+}
+
+fn find_all(all: &[Variable], job: JobId, names: &[&str]) -> Result<Vec<Variable>, Failure> {
+    names.iter().map(|name| find(all.to_vec(), job, name)).collect()
 }
 
 /// Ends this process when nothing reads its output any more, as after `| head -n 1`. A later value
@@ -166,4 +180,15 @@ fn print(context: &Context, variable: Variable) -> Done {
         })?;
     }
     Ok(if has_value { Exit::Ok } else { Exit::Failed })
+}
+
+/// A line of several variables. A text keeps its control characters only if programs read it.
+fn print_named(context: &Context, variable: Variable) -> Result<(), Failure> {
+    match &variable.value {
+        Some(value) if !context.output.json => {
+            let value = if context.output.is_table() { shown(value) } else { value.into() };
+            heard(context.output.raw_line(&format!("{}\t{value}", variable.name)))
+        }
+        _ => print(context, variable).map(drop),
+    }
 }
