@@ -419,6 +419,7 @@ const TABLE: [(&str, &[Example]); 50] = [
         &[
             ("starling top", "Shows the cluster in the terminal; q ends it."),
             ("starling top --once", "Prints all views once, for scripts."),
+            ("starling top --from starling-runs", "Shows run records, without a cluster."),
         ],
     ),
     (
