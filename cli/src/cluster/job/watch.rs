@@ -6,8 +6,7 @@ use verb::Context;
 use verb::errors::{Done, Failure};
 
 use crate::common::selector::Selector;
-use crate::inside::var;
-use crate::views::jobs;
+use crate::views::{jobs, variables};
 
 #[derive(Args, Debug)]
 pub(crate) struct WatchArgs {
@@ -23,5 +22,5 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &WatchArgs) ->
         return Err(Failure::usage("variables are of one job: name one"));
     };
     let names: Vec<&str> = args.names.iter().map(String::as_str).collect();
-    var::follow(context, client, job, &names).await
+    variables::follow(context, client, job, &names).await
 }
