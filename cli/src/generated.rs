@@ -7,6 +7,8 @@ use clap::{Args, Command};
 use verb::Context;
 use verb::errors::{Done, Exit, Failure};
 
+use crate::examples;
+
 #[derive(Args, Debug)]
 pub(crate) struct CompletionArgs {
     /// The shell
@@ -75,6 +77,7 @@ pub(crate) fn completion(context: &Context, args: &CompletionArgs, mut command: 
 
 pub(crate) fn man(context: &Context, args: &ManArgs, mut command: Command) -> Done {
     if args.markdown {
+        let command = examples::in_help(command, "");
         context.output.bytes(reference(command).as_bytes())?;
         return Ok(Exit::Ok);
     }
@@ -96,12 +99,20 @@ pub(crate) fn man(context: &Context, args: &ManArgs, mut command: Command) -> Do
 fn page(command: &Command, name: &str) -> Vec<u8> {
     let mut page = Vec::new();
     let page_of = clap_mangen::Man::new(command.clone()).title(name.to_uppercase());
+    let page_of = page_of.source(concat!("starling ", env!("CARGO_PKG_VERSION")));
     page_of.render(&mut page).expect("memory takes every write");
     let exits = EXITS.iter().map(|(exit, text)| ((*exit as u8).to_string(), *text));
     let own = (name == "starling-rsh").then(|| ("N".to_owned(), "The exit code of the command."));
     page.extend(section("EXIT STATUS", exits.chain(own)).into_bytes());
     let variables = VARIABLES.iter().map(|(name, text)| ((*name).to_owned(), *text));
     page.extend(section("ENVIRONMENT", variables).into_bytes());
+    let examples = examples::of_page(name);
+    if !examples.is_empty() {
+        // In a line that is copied, an apostrophe stays one.
+        let literal = |line: &str| line.replace('\\', "\\e").replace('\'', "\\(aq");
+        let rows = examples.iter().map(|(line, text)| (literal(line), *text));
+        page.extend(section("EXAMPLES", rows).into_bytes());
+    }
     page
 }
 
@@ -166,5 +177,22 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is not in {text}");
         }
+    }
+
+    #[test]
+    fn a_page_has_its_examples_and_the_name_of_the_program() {
+        let mut root = Cli::command();
+        root.build();
+        let set = root.find_subcommand("var").and_then(|var| var.find_subcommand("set"));
+        let text = String::from_utf8(page(set.expect("it is there"), "starling-var-set")).unwrap();
+        for part in [
+            concat!("\"starling ", env!("CARGO_PKG_VERSION"), "\""),
+            ".SH \"EXAMPLES\"\n.TP\n\\fBstarling var set best 42 ",
+            " \\-\\-witness \\(aq3 1 2\\(aq\\fR\nSets a variable, with what proves it.\n",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        let root = String::from_utf8(page(&root, "starling")).unwrap();
+        assert!(!root.contains("EXAMPLES"), "{root}");
     }
 }

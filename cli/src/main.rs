@@ -8,6 +8,7 @@ mod bound;
 mod cluster;
 mod common;
 mod complete;
+mod examples;
 mod generated;
 mod inside;
 mod limits;
@@ -25,7 +26,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches, Parser};
 
 use args::{Cli, Verb};
 use cluster::node::token;
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     if let Some(code) = complete::front(Cli::command).or_else(compat_front) {
         return code;
     }
-    let failure = match Cli::try_parse().and_then(with_directives) {
+    let failure = match parse().and_then(with_directives) {
         Ok(cli) => match cli.and_then(dispatch) {
             Ok(exit) => return ExitCode::from(exit as u8),
             Err(failure) => usage::or_hint(failure, &words()),
@@ -70,6 +71,12 @@ fn main() -> ExitCode {
         output::say_lines(failure.render().trim_end());
     }
     ExitCode::from(failure.exit as u8)
+}
+
+/// Reads the command line. The help of a verb ends with its examples.
+fn parse() -> Result<Cli, clap::Error> {
+    let mut matches = examples::in_help(Cli::command(), "").try_get_matches()?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Cli::command()))
 }
 
 /// The front of another command line: by a link of that name, or as a verb.

@@ -2,16 +2,14 @@
 //! and with `--job` the job's home.
 
 use clap::{Args, Subcommand};
-use client::{Client, JobId, Variable};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
+use client::{Client, JobId};
 use verb::Context;
 use verb::errors::{Done, Exit, Failure, heard};
 
 use crate::common::selector::Selector;
 use crate::inside::{door, failure};
 use crate::views::jobs;
-use crate::views::variables::VariableRow;
+use crate::views::variables::{VariableRow, end_with_reader, find, follow, print};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum VarVerb {
@@ -103,23 +101,7 @@ async fn outside(context: &Context, client: &Client, job: JobId, verb: &VarVerb)
             let all = client.variables(job).await?;
             print(context, find(all, job, &args.name)?)
         }
-        VarVerb::Watch(args) => {
-            end_with_reader();
-            let (mut watch, mut last) = (client.watch_variables(job), None);
-            while let Some(all) = watch.next().await? {
-                let next = find(all, job, &args.name)?;
-                if last.as_ref() != Some(&next) {
-                    last = Some(next.clone());
-                    // Lines in JSON have the witness.
-                    let next = match context.output.json {
-                        true => find(client.variables(job).await?, job, &args.name)?,
-                        false => next,
-                    };
-                    print(context, next)?;
-                }
-            }
-            Ok(Exit::Ok)
-        }
+        VarVerb::Watch(args) => follow(context, client, job, &[args.name.as_str()]).await,
         VarVerb::Set(args) => {
             let witness = args.witness.clone().into_bytes();
             client.set_variable(job, &args.name, &args.value, witness).await?;
@@ -127,43 +109,4 @@ async fn outside(context: &Context, client: &Client, job: JobId, verb: &VarVerb)
         }
         VarVerb::Add(_) => Err(Failure::usage("'var add' works inside a task only")),
     }
-}
-
-fn find(all: Vec<Variable>, job: JobId, name: &str) -> Result<Variable, Failure> {
-    all.into_iter().find(|it| it.name == name).ok_or_else(|| {
-        Failure::refused(format!("job {} has no variable '{name}'", job.0))
-            .hint("declare it: starling submit --var NAME=RULE[:INITIAL]")
-    })
-}
-
-/// Ends this process when nothing reads its output any more, as after `| head -n 1`. A later value
-/// may never come.
-fn end_with_reader() {
-    std::thread::spawn(|| {
-        let stdout = std::io::stdout();
-        let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
-        loop {
-            match poll(&mut watched, None) {
-                Ok(_) if watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) => {
-                    std::process::exit(0)
-                }
-                Err(Errno::INTR) => {}
-                _ => return, // There is no output at all.
-            }
-        }
-    });
-}
-
-fn print(context: &Context, variable: Variable) -> Done {
-    let has_value = variable.value.is_some();
-    if context.output.json {
-        heard(context.output.json(&VariableRow::from(variable)))?;
-    } else if let Some(value) = &variable.value {
-        // Programs get a text as it was set.
-        heard(match context.output.is_table() {
-            true => context.output.line(value),
-            false => context.output.raw_line(value),
-        })?;
-    }
-    Ok(if has_value { Exit::Ok } else { Exit::Failed })
 }

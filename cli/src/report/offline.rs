@@ -83,7 +83,7 @@ pub(crate) fn paths(from: &Path) -> Result<Vec<PathBuf>, Failure> {
 ///
 /// Among several records, one that cannot be read costs itself alone. It is named, and the exit
 /// code says that the answer is not whole.
-fn each(
+pub(crate) fn each(
     from: &Path,
     jobs: &Selector,
     mut see: impl FnMut(&Path, Record) -> Result<(), Failure>,

@@ -1,15 +1,22 @@
 //! `starling top`: the cluster in the terminal. `tables` has the views, `screen` draws them.
 
+mod records;
 mod screen;
 mod tables;
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use clap::Args;
+use proto::JobId;
+use records::Records;
 use tables::{Tables, View};
 use verb::Context;
 use verb::errors::{Done, Exit, Failure};
 use verb::units::Timespan;
 
-use crate::web::live::Live;
+use crate::web::live::{Live, Overview};
+use crate::web::record_rows::Progress;
 
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
@@ -19,12 +26,46 @@ pub(crate) struct TopArgs {
     /// The time between two looks
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     every: Timespan,
+    /// Show run records instead of a cluster: of a file, a run, or a directory of runs
+    #[arg(long, value_name = "DIR|FILE")]
+    from: Option<PathBuf>,
+}
+
+/// What is shown.
+#[derive(Clone)]
+enum Feed {
+    Live(Live),
+    Records(Arc<Records>),
+}
+
+impl Feed {
+    async fn open(context: &Context, args: &TopArgs) -> Result<Self, Failure> {
+        Ok(match &args.from {
+            Some(from) => Self::Records(Arc::new(Records::open(from)?)),
+            None => Self::Live(Live::connect(context, false).await?),
+        })
+    }
+
+    async fn look(&self) -> Result<Arc<Overview>, Failure> {
+        match self {
+            Self::Live(live) => live.look().await.map(|(overview, _)| overview),
+            Self::Records(records) => Ok(records.overview()),
+        }
+    }
+
+    /// The tasks of a job by kind.
+    async fn kinds(&self, job: JobId) -> Result<Vec<Progress>, Failure> {
+        match self {
+            Self::Live(live) => live.detail(job).await.map(|shown| shown.progress()),
+            Self::Records(records) => records.kinds(job).await,
+        }
+    }
 }
 
 /// `starling top`.
 pub(crate) fn run(context: &Context, args: &TopArgs) -> Done {
     if args.once {
-        return once(context);
+        return once(context, args);
     }
     let has_terminal = {
         use std::io::IsTerminal;
@@ -35,24 +76,24 @@ pub(crate) fn run(context: &Context, args: &TopArgs) -> Done {
             .hint("'starling top --once' prints the same as text"));
     }
     verb::block_on(async {
-        let live = Live::connect(context, false).await?;
-        screen::show(&live, args.every.0.max(std::time::Duration::from_millis(100))).await
+        let feed = Feed::open(context, args).await?;
+        screen::show(&feed, args.every.0.max(std::time::Duration::from_millis(100))).await
     })
 }
 
 /// Prints every view that has rows.
-fn once(context: &Context) -> Done {
+fn once(context: &Context, args: &TopArgs) -> Done {
     verb::block_on(async {
-        let live = Live::connect(context, false).await?;
-        let (overview, json) = live.look().await?;
+        let feed = Feed::open(context, args).await?;
+        let overview = feed.look().await?;
         if context.output.json {
-            context.output.raw_line(&json)?;
+            context.output.json_with_schema(&*overview)?;
             return Ok(Exit::Ok);
         }
-        let newest = overview.jobs.last().and_then(|job| job.job.parse().ok()).map(proto::JobId);
+        let newest = overview.jobs.last().and_then(|job| job.job.parse().ok()).map(JobId);
         let kinds = match newest {
             // The figures are printed also if this fails.
-            Some(job) => live.detail(job).await.map(|shown| shown.progress()).unwrap_or_default(),
+            Some(job) => feed.kinds(job).await.unwrap_or_default(),
             None => Vec::new(),
         };
         let tables = Tables { overview: &overview, kinds: &kinds, job: newest };

@@ -13,8 +13,9 @@ use ratatui::widgets::{Cell, Paragraph, Row, TableState};
 use tokio::sync::mpsc;
 use verb::errors::{Done, Exit, Failure, plain};
 
+use super::Feed;
 use super::tables::{Table, Tables, View};
-use crate::web::live::{Live, Overview};
+use crate::web::live::Overview;
 use crate::web::record_rows::Progress;
 
 /// Wider texts are cut, except in the last column.
@@ -44,7 +45,7 @@ impl Drop for Restored {
 }
 
 /// Draws until the user quits.
-pub(super) async fn show(live: &Live, every: Duration) -> Done {
+pub(super) async fn show(feed: &Feed, every: Duration) -> Done {
     let failed = |error: std::io::Error| Failure::refused(format!("terminal: {}", plain(&error)));
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let _restored = Restored;
@@ -80,8 +81,8 @@ pub(super) async fn show(live: &Live, every: Duration) -> Done {
             is_looking = true;
             // A job is summed up only while its kinds are shown.
             let job = screen.job.filter(|_| screen.view == View::Kinds);
-            let (live, sender) = (live.clone(), sender.clone());
-            tokio::spawn(async move { sender.send(Found::look(&live, job).await).await });
+            let (feed, sender) = (feed.clone(), sender.clone());
+            tokio::spawn(async move { sender.send(Found::look(&feed, job).await).await });
         }
         terminal.draw(|frame| screen.draw(frame)).map_err(failed)?;
     }
@@ -94,10 +95,10 @@ struct Found {
 }
 
 impl Found {
-    async fn look(live: &Live, job: Option<JobId>) -> Self {
-        let overview = live.look().await.map(|(overview, _)| overview);
+    async fn look(feed: &Feed, job: Option<JobId>) -> Self {
+        let overview = feed.look().await;
         let kinds = match job {
-            Some(job) => Some((job, live.detail(job).await.map(|shown| shown.progress()))),
+            Some(job) => Some((job, feed.kinds(job).await)),
             None => None,
         };
         Self { overview, kinds }

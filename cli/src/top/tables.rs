@@ -98,6 +98,9 @@ impl Tables<'_> {
     /// The first lines of every view.
     pub(super) fn summary(&self) -> Vec<String> {
         let overview = self.overview;
+        if let Some(text) = overview.records_text() {
+            return vec![clean(&text)];
+        }
         let nodes = &overview.list.nodes;
         let up: Vec<_> = nodes.iter().filter(|node| node.state == "up").collect();
         let slots: u64 = up.iter().map(|node| u64::from(node.slots)).sum();
@@ -207,7 +210,10 @@ impl Tables<'_> {
                 "host",
             ],
             rows: self.overview.list.nodes.iter().map(row).collect(),
-            empty: "no node answers",
+            empty: match self.overview.records_text() {
+                Some(_) => "run records have no states of nodes",
+                None => "no node answers",
+            },
         }
     }
 

@@ -12,6 +12,7 @@ use tokio::sync::Mutex;
 use verb::Context;
 use verb::cluster::logs::Logs;
 use verb::errors::{Exit, Failure};
+use verb::units;
 use web::{Answer, Body, Problem, ProblemKind, Question, Source};
 
 use super::changes::{Change, Changes};
@@ -61,6 +62,33 @@ pub(crate) struct Overview {
     /// The page may change jobs and nodes.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     allows_changes: bool,
+}
+
+impl Overview {
+    /// Of run records: without nodes, and without changes.
+    pub(crate) fn of_records(instance: String, jobs: Vec<JobRow>) -> Self {
+        let now_s = seconds_now();
+        Self {
+            schema: 1,
+            source: "records",
+            instance,
+            now_s,
+            since_s: now_s,
+            map_epoch: 0,
+            jobs,
+            jobs_missing: None,
+            list: NodeList::default(),
+            figures: Vec::new(),
+            changes: Vec::new(),
+            allows_changes: false,
+        }
+    }
+
+    /// The number and the place of the records, if it is of records.
+    pub(crate) fn records_text(&self) -> Option<String> {
+        let number = units::number_of(self.jobs.len() as u64, "run record");
+        (self.source == "records").then(|| format!("{number} of {}", self.instance))
+    }
 }
 
 struct Look {

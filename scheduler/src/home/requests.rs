@@ -382,6 +382,7 @@ impl Scheduler {
             explanation.lines.extend(self.explain_lengths(task));
         }
         explanation.holders = self.holders_of_result(task);
+        self.home.ledger.tell_asked(task, &mut explanation);
         Ok(response::Body::Explanation(explanation))
     }
 

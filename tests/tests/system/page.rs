@@ -255,6 +255,22 @@ fn top_prints_all_views_once() {
 }
 
 #[test]
+fn top_shows_run_records_without_a_cluster() {
+    let sandbox = Sandbox::new();
+    let record = sandbox.path("run.srr").display().to_string();
+    sandbox.starling(&["run", "bag:tasks=7,body=noop", "--record", &record]).ok();
+    let text = sandbox.starling(&["top", "--once", "--from", &record]).ok().stdout;
+    assert!(text.starts_with("1 run record of "), "{text}");
+    let finished = text.lines().find(|line| line.contains("finished")).expect("the row of the run");
+    assert!(finished.split_whitespace().any(|cell| cell == "7"), "{finished}");
+    assert!(text.contains("\nkinds of job "), "{text}");
+    let overview = sandbox.starling(&["top", "--once", "--json", "--from", &record]).json();
+    assert_eq!(overview["source"], "records", "{overview}");
+    let none = sandbox.starling(&["top", "--once", "--from", "none.srr"]).expect_code(4);
+    assert!(none.stderr.contains("none.srr"), "{none:?}");
+}
+
+#[test]
 fn a_node_serves_the_page_of_its_cluster() {
     let mut shape = Shape::new(2, 1, 2);
     shape.flags.insert(0, vec!["--web".to_owned(), "127.0.0.1:0".to_owned()]);

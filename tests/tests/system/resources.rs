@@ -257,3 +257,21 @@ fn waiting_tasks_outlast_a_start_without_their_resource() {
     instance.starling(&["job", "wait", "3", "--timeout", "60s"]).ok();
     instance.down();
 }
+
+#[test]
+fn what_an_ended_task_asked_for_is_told() {
+    let instance = up(&[]);
+    let variants = ["--variant", "gpus=2, licences=5", "--variant", "gpus=0.5"];
+    run(&instance, &[&variants[..], &["--priority", "3"]].concat(), "true").ok();
+    let info = instance.json(&["task", "info", "last"]);
+    let request = serde_json::json!(["cpus=1, gpus=2, licences=5", "cpus=1, gpus=0.5"]);
+    assert_eq!(info["request"], request, "{info}");
+    assert_eq!(info["priority"], 3, "{info}");
+    let told = instance.starling(&["task", "info", "last"]).ok().stdout;
+    let line = "\nasked for: cpus=1, gpus=2, licences=5 | cpus=1, gpus=0.5; priority 3\n";
+    assert!(told.contains(line), "{told}");
+    run(&instance, &[], "true").ok();
+    let told = instance.starling(&["task", "info", "last"]).ok().stdout;
+    assert!(told.contains("\nasked for: cpus=1; priority 0\n"), "{told}");
+    instance.down();
+}

@@ -88,6 +88,48 @@ fn values_are_seen_inside_and_outside() {
 }
 
 #[test]
+fn a_job_is_watched_until_it_ends() {
+    let instance = Instance::up(1, 1);
+    let go = instance.sandbox().path("go");
+    let text = format!(
+        "starling var set best 5\n\
+         while ! test -e {}; do sleep 0.05; done\n\
+         starling var set best 3 --witness tour\n\
+         starling var set note end\n",
+        go.display()
+    );
+    let task = script(instance.sandbox(), "task.sh", &text);
+    let arguments = ["submit", "--var", "best=min:9", "--var", "note=last", "--", "sh", &task];
+    let job = instance.starling(&arguments).ok().stdout.trim().to_owned();
+    let one = instance.start(&["job", "watch", &job, "--var", "best"]);
+    let both = instance.start(&["job", "watch", &job, "--var", "best", "--var", "note"]);
+    let json = instance.start(&["job", "watch", &job, "--var", "best", "--json"]);
+    wait_until("the first value is printed", || one.output_so_far().ends_with("5\n"));
+    std::fs::write(&go, "").expect("the file is written");
+    let one = one.end().ok().stdout;
+    assert!(one.ends_with("5\n3\n"), "{one}");
+    let both = both.end().ok().stdout;
+    let lines: Vec<&str> = both.lines().collect();
+    assert!(lines.contains(&"best\t3") && lines.contains(&"note\tend"), "{both}");
+    let json = json.end().ok().stdout;
+    let last: Value = serde_json::from_str(json.lines().last().unwrap_or_default()).expect("JSON");
+    assert_eq!(last["schema"], 1);
+    assert_eq!(last["value"], "3");
+    assert_eq!(last["witness"], "tour");
+
+    let late = instance.starling(&["job", "watch", "last", "--var", "best"]).ok().stdout;
+    assert_eq!(late, "3\n", "of an ended job the last value is printed");
+    let unknown = instance.starling(&["job", "watch", &job, "--var", "best", "--var", "none"]);
+    let unknown = unknown.expect_code(4);
+    assert!(unknown.stderr.contains("has no variable 'none'"), "{}", unknown.stderr);
+    assert_eq!(unknown.stdout, "");
+    let unknown = instance.starling(&["job", "watch", "99", "--var", "best"]).expect_code(4);
+    assert!(unknown.stderr.contains("no job 99"), "{}", unknown.stderr);
+    instance.starling(&["job", "watch", &job]).expect_code(2);
+    instance.down();
+}
+
+#[test]
 fn bad_calls_are_refused_with_the_reason() {
     let instance = Instance::up(1, 1);
     let calls = [

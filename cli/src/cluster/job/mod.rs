@@ -8,6 +8,7 @@ pub(crate) mod open;
 pub(crate) mod output;
 pub(crate) mod results;
 pub(crate) mod retry;
+mod watch;
 
 use std::path::PathBuf;
 
@@ -27,6 +28,7 @@ use crate::cluster::job::logs::LogsArgs;
 use crate::cluster::job::open::ReleaseArgs;
 use crate::cluster::job::output::OutputArgs;
 use crate::cluster::job::retry::RetryArgs;
+use crate::cluster::job::watch::WatchArgs;
 use crate::common::selector::Selector;
 use crate::report::offline;
 use crate::views::job_info;
@@ -79,6 +81,8 @@ pub(crate) enum JobVerb {
         /// all, last, 5 or 1-3,7
         jobs: Selector,
     },
+    /// Print the values of variables of a job, and each later one, until the job ends
+    Watch(WatchArgs),
     /// Cancel jobs, even incompletely submitted ones; their running tasks are killed
     Cancel {
         /// all, last, 5 or 1-3,7
@@ -140,6 +144,7 @@ pub(crate) fn run(context: &Context, verb: &JobVerb) -> Done {
                 }
                 Ok(Exit::Ok)
             }
+            JobVerb::Watch(args) => watch::run(context, &client, args).await,
             JobVerb::Cancel { jobs } => {
                 for job in jobs::select(&client, jobs).await? {
                     let answer = client.cancel(job, &[]).await?;

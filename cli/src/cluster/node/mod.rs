@@ -22,7 +22,7 @@ use crate::cluster::node::measurements::Measured;
 use crate::cluster::node::pools::Pools;
 use crate::cluster::node::records::Records;
 
-#[derive(Clone, Serialize)]
+#[derive(Clone, Default, Serialize)]
 pub(crate) struct NodeList {
     /// Every partition is served and has all its replicas, so do results and uploads, and enough
     /// nodes vote. With one replica: every node is up.

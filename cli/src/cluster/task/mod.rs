@@ -1,5 +1,6 @@
 //! `starling task`: the tasks of one job.
 
+mod asked;
 mod failures;
 mod list;
 
@@ -19,6 +20,7 @@ use verb::terminal_text::shown;
 use verb::units;
 
 use crate::alloc::offers;
+use crate::cluster::task::asked::Asked;
 use crate::cluster::task::failures::Cause;
 use crate::cluster::task::list::ListArgs;
 use crate::common::selector::Selector;
@@ -69,11 +71,13 @@ pub(crate) struct Explained {
     missing_parents: Vec<String>,
 }
 
-/// A task with its command, and the cause of a bad end.
+/// A task with its command, what it asked for, and the cause of a bad end.
 #[derive(Serialize)]
 struct TaskInfo {
     #[serde(flatten)]
     row: TaskRow,
+    #[serde(flatten)]
+    asked: Asked,
     #[serde(flatten)]
     cause: Cause,
 }
@@ -216,7 +220,8 @@ pub(crate) fn run(context: &Context, verb: &TaskVerb) -> Done {
     })
 }
 
-/// Prints one task and all its events; with `tells` its command, and the cause of a bad end.
+/// Prints one task and all its events; with `tells` its command, what it asked for, and the cause
+/// of a bad end.
 async fn info(
     context: &Context,
     client: &Client,
@@ -225,17 +230,17 @@ async fn info(
     tells: bool,
 ) -> Result<(), Failure> {
     let row = TaskRow::new(task);
-    let cause = match tells {
+    let (asked, cause) = match tells {
         true => {
             let live = client.raw().explain(job, LocalId(task.local)).await?;
-            Cause::of(client, job, task, &live).await?
+            (Asked::of(&live), Cause::of(client, job, task, &live).await?)
         }
-        false => Cause::default(),
+        false => (Asked::default(), Cause::default()),
     };
     if context.output.json {
         // The row has the exit code.
         let cause = cause.without_exit_code();
-        return context.output.json(&TaskInfo { row, cause });
+        return context.output.json(&TaskInfo { row, asked, cause });
     }
     let head = TaskRow::HEADER.iter().zip(row.cells());
     let mut text: String =
@@ -249,7 +254,8 @@ async fn info(
         let (cpu, peak) = (Span(task.cpu_us * 1_000).as_secs_f64(), task.max_rss_kib << 10);
         text.push_str(&format!("used      {cpu:.3} s of CPU, {} of memory\n", units::bytes(peak)));
     }
-    cause.lines.iter().for_each(|line| text.push_str(&format!("{}\n", shown(line))));
+    let lines = asked.line().into_iter().chain(cause.lines.iter().cloned());
+    lines.for_each(|line| text.push_str(&format!("{}\n", shown(&line))));
     let entries = entries(client, job, LocalId(task.local)).await?;
     let lines = analysis::explain::explain(&entries, None, &analysis::explain::Rules::default());
     lines.iter().for_each(|line| text.push_str(&format!("{}\n", shown(line))));

@@ -266,9 +266,8 @@ impl Ledger {
             unmet_parents,
             argv,
             output_files,
-            holders: Vec::new(),
             stream_files,
-            awaits_node: None,
+            ..Default::default()
         })
     }
 
@@ -326,15 +325,17 @@ impl Ledger {
 
     /// What the task asks for.
     pub(crate) fn needs(&self, task: TaskId) -> Option<wire::ClassDemand> {
-        let spec = self.spec(task)?;
-        Some(wire::ClassDemand {
-            request: spec.request.clone(),
-            cpus: spec.cpus,
-            time_request_ns: spec.time_request_ns,
-            tasks: 1,
-            work_ns: 0,
-            nodes: spec.nodes,
-        })
+        self.spec(task).map(|spec| needs_of(spec))
+    }
+
+    /// Adds to the explanation of a task what it asks for, also after its end.
+    pub(crate) fn tell_asked(&self, task: TaskId, told: &mut wire::Explanation) {
+        let brief = self.brief(task);
+        let spec = brief.and_then(|brief| self.spec_of(task.job, brief.spec));
+        if let Some(spec) = spec {
+            told.asked = Some(needs_of(spec));
+            (told.priority, told.rank) = (spec.priority, spec.rank);
+        }
     }
 
     /// The command of a task, with the array entry filled in, cut to `ARGV_SHOWN_BYTES_MAX`. Of a
@@ -427,6 +428,17 @@ impl Ledger {
 
     pub(crate) fn next_report(&self) -> Option<proto::Time> {
         self.live_jobs().filter_map(|(_, job)| job.report_at).min()
+    }
+}
+
+fn needs_of(spec: &wire::Spec) -> wire::ClassDemand {
+    wire::ClassDemand {
+        request: spec.request.clone(),
+        cpus: spec.cpus,
+        time_request_ns: spec.time_request_ns,
+        tasks: 1,
+        work_ns: 0,
+        nodes: spec.nodes,
     }
 }
 
