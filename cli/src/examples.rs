@@ -526,8 +526,9 @@ mod tests {
                 let matches = Cli::command().try_get_matches_from(words);
                 let matches = matches.unwrap_or_else(|error| panic!("{line}: {error}"));
                 let found = verb_of(&matches);
-                let is_below =
-                    found.strip_prefix(*verb).is_some_and(|it| it.is_empty() || it.starts_with(' '));
+                let is_below = found
+                    .strip_prefix(*verb)
+                    .is_some_and(|it| it.is_empty() || it.starts_with(' '));
                 assert!(is_below, "{line} is of '{found}', not of '{verb}'");
                 // Help is wrapped at 100 columns.
                 assert!(line.len() <= 98 && text.len() <= 90, "{line}: too long");

@@ -89,6 +89,7 @@ fn row(record: &Record) -> JobRow {
         cancelled: meta.tasks.cancelled,
         skipped: meta.tasks.skipped,
         submitted_s: seconds(meta.submitted_us),
+        opened_s: None,
         ended_s: Some(seconds(record.end_us())),
         stall: None,
         round: None,

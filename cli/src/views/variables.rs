@@ -53,7 +53,7 @@ pub(crate) async fn follow(context: &Context, client: &Client, job: JobId, names
 /// The variable of this name.
 pub(crate) fn find(all: Vec<Variable>, job: JobId, name: &str) -> Result<Variable, Failure> {
     all.into_iter().find(|it| it.name == name).ok_or_else(|| {
-        Failure::refused(format!("job {job} has no variable '{name}'"))
+        Failure::refused(format!("job {} has no variable '{name}'", job.0))
             .hint("declare it: starling submit --var NAME=RULE[:INITIAL]")
     })
 }

@@ -117,7 +117,7 @@ fn tell(shared: &Shared, launch: &Launch, notes: &str, captured: &mut Captured) 
         return;
     }
     // Without space for it, the archive still has the notes.
-    if shared.keep_pieces(&[Piece { task, attempt, stderr: true, data }]).is_ok() {
+    if shared.keep_pieces(&[Piece { task, attempt, stderr: true, carried: false, data }]).is_ok() {
         captured.add(true, data.len() as u64);
     }
 }

@@ -357,7 +357,7 @@ fn words_are_completed_from_the_cluster_and_without_one() {
     // The function of the script for bash, without a terminal.
     let script = sandbox.starling(&["completion", "bash"]).ok().stdout;
     let script = sandbox.write("completion.bash", script);
-    let program = starling_tests::binary().display().to_string();
+    let program = binary().display().to_string();
     let line = format!(
         "source '{}'; COMP_WORDS=('{program}' --dir '{dir}' job info ''); COMP_CWORD=5; \
          _starling_values '{program}' '' info; echo ${{COMPREPLY[@]}}",
