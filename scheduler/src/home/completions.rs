@@ -168,8 +168,8 @@ impl Scheduler {
                 State::Ready if cell.has_started() && cell.holder() != thief => {
                     stale.push(task_attempt(task, attempt));
                 }
-                // The sender took the task back from a node that died. That node had reported it, or
-                // had given it away: another node has it, or this home places it again.
+                // The sender took the task back from a node that died. That node had reported it,
+                // or had given it away: another node has it, or this home places it again.
                 State::Ready if gone.1 != Incarnation(0) && cell.holder() != thief => {
                     stale.push(task_attempt(task, attempt));
                 }

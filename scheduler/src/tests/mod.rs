@@ -14,6 +14,7 @@ mod job_rounds_tests;
 mod late_inputs_tests;
 mod lost_inputs_tests;
 mod mail_tests;
+mod moved_tests;
 mod notices_tests;
 mod open_tests;
 mod patience_tests;

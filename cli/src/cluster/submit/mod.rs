@@ -120,8 +120,8 @@ pub(crate) struct SubmitArgs {
     /// Open a job without tasks, and print its number; --job adds tasks, 'job close' closes it
     #[arg(long, conflicts_with = "wait")]
     open: bool,
-    /// Add the tasks to this open job (a number, or last), and print their ids; --in TASK:FILE reads
-    /// an output of a task of the job
+    /// Add the tasks to this open job (a number, or last), and print their ids; --in TASK:FILE
+    /// reads an output of a task of the job
     #[arg(long, value_name = "JOB")]
     job: Option<Selector>,
     /// Tasks of the open job that must be done first, by id or name, separated by commas

@@ -6,7 +6,7 @@
 //!
 //! The time since the last sign is in memory only. So a home that restarts, or takes the job over,
 //! gives the client the whole time again. The time of a silence is in the record, by the clock of
-//! the home that wrote it. A later home whose clock is behind counts from its own time.
+//! the home that wrote it. A later home with a clock behind it counts from its own time.
 
 use std::collections::BTreeMap;
 
