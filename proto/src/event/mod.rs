@@ -237,7 +237,7 @@ impl Encoder {
                 self.numbers(&[to.0.into(), reason as u64, input_bytes]);
                 5
             }
-            Event::Stolen { task, attempt, from } => self.from_body(6, (task, attempt), from),
+            Event::Stolen { task, attempt, from } => self.sender_body(6, (task, attempt), from),
             Event::Fetched { task, attempt, from, bytes, took } => {
                 self.task(task, attempt);
                 self.numbers(&[from.0.into(), bytes, took.0]);
@@ -278,8 +278,8 @@ impl Encoder {
             | Event::Retuned { .. } => self.node_body(event),
             Event::Dismissed { task, attempt } => self.task_body(25, (task, attempt)),
             Event::Turned { .. } => self.turned(event),
-            Event::TakenOver { task, attempt, from } => self.from_body(29, (task, attempt), from),
-            Event::Moved { task, attempt, from } => self.from_body(37, (task, attempt), from),
+            Event::TakenOver { task, attempt, from } => self.sender_body(29, (task, attempt), from),
+            Event::Moved { task, attempt, from } => self.sender_body(37, (task, attempt), from),
             _ => self.trouble_body(event),
         }
     }
@@ -288,7 +288,7 @@ impl Encoder {
         self.task(task, attempt);
         tag
     }
-    fn from_body(&mut self, tag: u8, (task, attempt): (TaskId, Attempt), from: NodeId) -> u8 {
+    fn sender_body(&mut self, tag: u8, (task, attempt): (TaskId, Attempt), from: NodeId) -> u8 {
         self.task(task, attempt);
         self.number(from.0.into());
         tag

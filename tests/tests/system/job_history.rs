@@ -27,7 +27,7 @@ fn an_ended_job_shows_the_state_of_its_time() {
     let instance = Instance::up_with_copies(2, 2, 2);
     let id = submit(
         &instance,
-        &["--wait", "--", "sh", "-c", "i=0; while [ $i -lt 99999 ]; do i=$((i+1)); done"],
+        &["--wait", "--", "sh", "-c", "i=0; while [ $i -lt 999999 ]; do i=$((i+1)); done"],
     );
     let first = recorded(&instance, &id);
     assert_eq!((&first["slots"], &first["nodes"]), (&4.into(), &2.into()), "{first}");

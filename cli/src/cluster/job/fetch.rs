@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use client::Client;
-use proto::NodeId;
 use proto::wire::Openness;
+use proto::{JobId, NodeId};
 use serde::Serialize;
 use verb::Context;
-use verb::cluster::kept_outputs::{CopiedFile, OfSpawned, copy, of_spawned, recall};
+use verb::cluster::kept_outputs::{CopiedFile, KeptOutput, OfSpawned, copy, of_spawned, recall};
 use verb::cluster::logs::Logs;
 use verb::errors::{Done, Failure};
 use verb::output::say;
@@ -39,6 +39,26 @@ struct Fetched {
     undone: u64,
 }
 
+/// The kept outputs of these tasks. `needs_some`: it is an error if there are none.
+async fn of_tasks(
+    client: &Client,
+    job: JobId,
+    text: &str,
+    mut kept: Vec<KeptOutput>,
+    needs_some: bool,
+) -> Result<Vec<KeptOutput>, Failure> {
+    let found = task::find(client, job, Some(text)).await?;
+    let named: BTreeSet<u64> = found.iter().map(|task| task.local).collect();
+    kept.retain(|output| named.contains(&output.task().0));
+    if kept.is_empty() && needs_some {
+        let text = format!("job {}: '{text}' keeps no outputs", job.0);
+        return Err(
+            Failure::refused(text).hint("without names of tasks all kept outputs are copied")
+        );
+    }
+    Ok(kept)
+}
+
 /// `starling job fetch JOBS [TASKS] -o DIR`.
 pub(crate) async fn run(context: &Context, client: &Client, args: &FetchArgs) -> Done {
     let chosen = jobs::select(client, &args.jobs).await?;
@@ -66,14 +86,7 @@ pub(crate) async fn run(context: &Context, client: &Client, args: &FetchArgs) ->
         short.extend(spawned.check(job).err());
         kept.extend(spawned.kept);
         if let Some(text) = &args.tasks {
-            let found = task::find(client, job, Some(text)).await?;
-            let named: BTreeSet<u64> = found.iter().map(|task| task.local).collect();
-            kept.retain(|output| named.contains(&output.task().0));
-            if kept.is_empty() && short.is_empty() {
-                let text = format!("job {}: '{text}' keeps no outputs", job.0);
-                return Err(Failure::refused(text)
-                    .hint("without names of tasks all kept outputs are copied"));
-            }
+            kept = of_tasks(client, job, text, kept, short.is_empty()).await?;
         }
         if kept.is_empty() && short.is_empty() && chosen.len() == 1 {
             let was_open = state.is_some_and(|it| it.openness() != Openness::ClosedGraph);

@@ -177,7 +177,10 @@ pub(super) fn run(context: &Context, run: &RunArgs, args: &ListArgs) -> Done {
             nodes: plan.nodes,
             policy: plan.policy.name(),
             crash_limit: run.place.crash_limit,
-            halt: run.max_fails.map_or(args.halt.unwrap_or_default(), HaltRule::max_fails).0,
+            halt: run
+                .max_fails
+                .map_or_else(|| args.halt.unwrap_or_default(), HaltRule::max_fails)
+                .0,
             style: printer::Style { has_tags: args.tag, keeps_order: args.keep_order },
         };
         let feed = list.start(seen);

@@ -179,7 +179,7 @@ impl Classes {
     pub(crate) fn open(&mut self, now: Time) -> bool {
         let known = self.0.iter_mut().flat_map(|known| known.values_mut());
         let waiting = known.filter_map(|class| class.patience.as_deref_mut());
-        waiting.fold(false, |any, patience| patience.tick(now) || any)
+        waiting.filter_map(|patience| patience.tick(now).then_some(())).count() > 0
     }
     /// The offers in the map have changed.
     pub(crate) fn rematch(&mut self, at: (Time, &Slots, &Homes)) {

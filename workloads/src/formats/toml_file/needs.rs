@@ -1,7 +1,7 @@
 //! The positions of the keys by which a task of a workflow file asks for resources.
 
 use super::raw::RawTask;
-use crate::graph::needs::Needs;
+use crate::graph::needs::{Needs, Requested};
 
 /// The position of each key; `None`: it is not given.
 pub(super) struct Places {
@@ -28,9 +28,20 @@ impl Places {
         }
     }
 
+    /// The request of a task that holds this number of nodes, or why there is none, and where.
+    pub(super) fn request(
+        &self,
+        needs: Needs,
+        nodes: u32,
+    ) -> Result<Requested, (Option<usize>, String)> {
+        let request = needs.clone().of_gang(nodes, self.cpus.is_some());
+        let request = request.and_then(|needs| needs.request());
+        request.map_err(|reason| (self.of_fault(&needs), reason))
+    }
+
     /// Where needs that are refused are wrong: the key that is refused even alone, or else the
     /// first one.
-    pub(super) fn of_fault(&self, needs: &Needs) -> Option<usize> {
+    fn of_fault(&self, needs: &Needs) -> Option<usize> {
         let without_patience = Needs { patience: None, ..needs.clone() };
         if self.patience.is_some() && without_patience.request().is_ok() {
             return self.patience;

@@ -132,8 +132,7 @@ impl TaskTable {
         is_file: &dyn Fn(&str) -> bool,
     ) -> Result<Self, Fault> {
         let Located { value: mut raw, at } = raw;
-        let name = located(raw.name.clone());
-        let told = name.value.clone();
+        let (name, told) = (located(raw.name.clone()), raw.name.get_ref().clone());
         let wrong = |at: Option<usize>, reason: String| Fault::task(at, &told, reason);
         let parse = |text: Option<toml::Spanned<String>>, parse: Parse| {
             let Some(text) = text.map(located) else { return Ok(0) };
@@ -145,21 +144,18 @@ impl TaskTable {
             let reason = || format!("{key} = {} is not from {least} to {most}", number.value);
             if fits { Ok(number.value as u32) } else { Err(wrong(number.at, reason())) }
         };
-        let (has_cpus, places) = (raw.cpus.is_some(), Places::of(&raw));
+        let places = Places::of(&raw);
         let cpus = cpus_of(raw.cpus.take(), |number| count(number, "cpus", 1, limits::SLOTS_MAX))?;
         let memory = memory_of(raw.memory.take()).map_err(|(at, reason)| wrong(at, reason))?;
         let amounts = (raw.gpus.take().map(|it| it.into_inner()), take(&mut raw.resources));
         let labels = raw.labels.take().map(|it| it.into_inner()).unwrap_or_default();
         let (variants, commands) = variants::needs_and_commands(raw.variants.take());
         let nodes = count(raw.nodes.take().map(located), "nodes", 1, limits::GANG_NODES_MAX)?;
-        let given = raw.patience.is_some();
-        let patience = parse(raw.patience.take(), parse_duration_ns)?;
-        let patience = given.then(|| Duration::from_nanos(patience));
+        let patience = raw.patience.take().map(|text| parse(Some(text), parse_duration_ns));
+        let patience = patience.transpose()?.map(Duration::from_nanos);
         let needs = needs_of((cpus, memory), amounts.0, amounts.1, (labels, variants, patience));
-        let requested = needs.clone().of_gang(nodes, has_cpus).and_then(|needs| needs.request());
-        let requested = requested.map_err(|reason| {
-            let at = places.of_fault(&needs).or(at);
-            wrong(at, reason).with_hint("docs/resources.md describes requests")
+        let requested = places.request(needs, nodes).map_err(|(place, reason)| {
+            wrong(place.or(at), reason).with_hint("docs/resources.md describes requests")
         })?;
         let priority =
             priority_of(raw.priority.take()).map_err(|(at, reason)| wrong(at, reason))?;
