@@ -9,6 +9,7 @@ use crate::limits::{
     GATHER_MAX, LOCATE_TIMEOUT_MAX, OBJECTS_PER_MESSAGE_MAX, STAGING_MIN, STAGING_PER_SLOT,
     STEP_POPS_MAX, STORE_BYPASS_TIME, STORE_BYPASSES_MIN, STORE_FULL_TIMEOUT, WAITING_PER_SLOT_MAX,
 };
+use crate::objects::fetch::FetchRequest;
 use crate::output::Out;
 use crate::tests::test_nodes;
 use crate::{Policy, Request, Scheduler, Tuning};
@@ -563,4 +564,29 @@ fn what_is_queued_behind_a_stalled_fetch_makes_no_haste() {
     let due = [node.objects.deadline(Time(0)), node.holder.deadline(Time(0))];
     assert!(due.into_iter().flatten().all(|due| due > until), "{due:?}");
     assert_eq!(told(&mut node, false), 1);
+}
+
+/// A fetch that began before its task was ready is no fetch that a task waits for.
+#[test]
+fn an_early_fetch_that_waits_for_a_source_is_counted_once() {
+    let mut scheduler = scheduler(Tuning::of(Policy::Eft));
+    let mut out = Out::default();
+    let asked = wire::Object { job: 1, task: 7, attempt: 1, output: 0, size_bytes: 12_000_000 };
+    let object = crate::objects::data::object_id(&asked);
+    let settings = wire::JobSettings { real_data: true, ..Default::default() }.into();
+    let (maker, size_bytes, readers) = (NodeId(2), asked.size_bytes, 9);
+    let taken = None;
+    let request = FetchRequest { object, maker, size_bytes, readers, settings: &settings, taken };
+    scheduler.start_inflight_fetch(Time(0), &request, None, &mut out);
+    let counts = |scheduler: &Scheduler| {
+        (scheduler.objects.fetches_without_source(), scheduler.objects.sourced_fetches())
+    };
+    for (later, nodes) in [(true, vec![]), (true, vec![]), (false, vec![3])] {
+        let at = wire::ObjectAt { object: Some(asked), nodes, later };
+        let located = wire::Located { objects: vec![at] };
+        scheduler.on_message(Time(0), NodeId(1), Body::Located(located), &mut out);
+        assert_eq!(counts(&scheduler), (0, 0));
+    }
+    scheduler.end_inflight_fetch(&object);
+    assert_eq!(counts(&scheduler), (0, 0));
 }
