@@ -235,7 +235,7 @@ const TABLE: [(&str, &[Example]); 50] = [
     (
         "job forget",
         &[
-            ("starling job forget 1-3", "Removes records of jobs; kept results stay."),
+            ("starling job forget 1-3", "Removes records of jobs; a job that keeps results stays."),
             ("starling job forget 4 --results", "Removes a job with its kept results."),
         ],
     ),

@@ -137,7 +137,12 @@ fn body(dice: &mut Values) -> Body {
         }
         6 => {
             let (steal, bundle) = (dice.number(), bundle(dice));
-            Body::StealGrant(wire::StealGrant { steal, bundle, untold: vec![0, 7] })
+            Body::StealGrant(wire::StealGrant {
+                steal,
+                bundle,
+                untold: vec![0, 7],
+                waited: vec![1, 9],
+            })
         }
         7 => Body::StealDone(wire::StealDone { steal: dice.number() }),
         8 => Body::TasksMoved(wire::TasksMoved {

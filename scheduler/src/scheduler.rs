@@ -515,6 +515,8 @@ impl Scheduler {
         }
         let (local_queue, reason) = match waiting.unwrap_or_else(|| self.decide(now, &work)) {
             Decision::Shared(reason) => (false, reason),
+            // A thief that offers its preferred variant may have it.
+            Decision::Local if self.holder.waits_for_others(ready.class) => (false, rules.stays),
             Decision::Local => (true, rules.stays),
             Decision::Push(node) if self.fits_node(node, &work) => {
                 self.push(now, task, attempt, work, node, rules.goes, out);

@@ -163,6 +163,8 @@ fn of_process(node: &Running, args: &ClusterArgs, plan: &ClusterPlan) -> Vec<Set
     asked.extend(offered.filter(|(flag, _)| given.contains(&flag.as_str())));
     let life = pairs(&plan.life.flags()).into_iter();
     asked.extend(life.filter(|(flag, _)| match flag.as_str() {
+        // The same limit, given later, would be a later end.
+        ENDS_AT if args.life.gives_time_limit() => !node.flags.contains_key(ENDS_AT),
         ENDS_AT => args.life.gives_end(),
         _ => args.life.gives_idle_timeout(),
     }));
@@ -306,7 +308,10 @@ mod tests {
         assert_eq!(asked(&["--resource", "gpus=[1]"], &[]), ["--resource"]);
         assert_eq!(asked(&["--idle-timeout", "3s"], &[]), ["--idle-timeout"]);
         assert!(asked(&["--idle-timeout", "3s"], &[("--idle-timeout", "3000000000ns")]).is_empty());
-        assert_eq!(asked(&["--time-limit", "3s"], &[("--ends-at", "5")]), ["--ends-at"]);
+        assert!(asked(&["--time-limit", "3s"], &[("--ends-at", "5")]).is_empty());
+        assert_eq!(asked(&["--time-limit", "3s"], &[]), ["--ends-at"]);
+        assert_eq!(asked(&["--ends-at", "9999999999"], &[("--ends-at", "5")]), ["--ends-at"]);
+        assert!(asked(&["--label", "b", "--label", "a"], &runs).is_empty(), "in any order");
     }
 
     #[test]

@@ -284,7 +284,7 @@ fn options_of(
     let slots = context.settings.pick_optional(args.slots, "slots")?;
     let (at, of) = args.share;
     let offer = args.offer.resolve(&context.settings)?;
-    let slots = offer.slots(slots)?;
+    let slots = offer.slots(args.slots)?.or(slots);
     let offers = vec![offer.offer(at, of)?];
     let life = args.life.resolve()?;
     let replicas = replicas(context, &args, dir)?;

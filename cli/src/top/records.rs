@@ -27,7 +27,7 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Reads the heads of all records.
+    /// Reads all records and keeps their heads.
     pub(super) fn open(from: &Path) -> Result<Self, Failure> {
         let (mut jobs, mut paths) = (Vec::new(), Vec::new());
         offline::each(from, &Selector::All, |path, record| {

@@ -34,7 +34,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, mpsc};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use proto::work::{Launch, Outcome};
 use proto::{limits, wire as messages};
@@ -569,7 +569,7 @@ fn complete(inner: &Inner, exit: &Exit) -> Option<AttemptOutcome> {
     let shared = &inner.shared;
     let changed_input = deliver::check(shared, &workspace.guards);
     // No death of a node is behind a failure with a known reason.
-    let is_gang = !launch.gang.is_empty() && members.failure.is_empty();
+    let (is_gang, is_known) = (!launch.gang.is_empty(), !members.failure.is_empty());
     let ended = shared.table.contains(key).then(|| {
         let outcome =
             collect::outcome(shared, &launch, &workspace, exit, changed_input, printed, members);
@@ -581,6 +581,9 @@ fn complete(inner: &Inner, exit: &Exit) -> Option<AttemptOutcome> {
         shared.leave(key);
         return None;
     };
-    let doubt = collect::doubt(is_gang, &outcome, exit, since.elapsed());
+    let doubt = match is_known {
+        true => Duration::ZERO,
+        false => collect::doubt(is_gang, &outcome, exit, since.elapsed()),
+    };
     Some(AttemptOutcome { checkpoint, doubt, ..shared.end(key, outcome)? })
 }

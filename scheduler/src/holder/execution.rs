@@ -153,7 +153,8 @@ impl Scheduler {
             let ready = self.arriving(task, attempt, &work);
             if self.take_in(task, attempt, work, out) {
                 // A task that came for its request alone may go on to another node that fits.
-                let local_queue = ready.class == PLAIN || input_bytes > 0;
+                let local_queue = ready.class == PLAIN
+                    || input_bytes > 0 && !self.holder.waits_for_others(ready.class);
                 let event = Event::Queued {
                     task,
                     attempt,

@@ -278,6 +278,7 @@ impl Scheduler {
 
     /// Installs a newer map.
     pub fn set_homes(&mut self, now: Time, homes: Homes, out: &mut Out) {
+        self.holder.set_now(now);
         let older = self.routing.succeed(homes);
         if !self.routing.homes().has_same_offers(&older) {
             self.holder.rematch(self.routing.homes());

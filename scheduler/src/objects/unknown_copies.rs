@@ -1,8 +1,6 @@
 //! Copies that the home of an object does not know. A home has its list of copies in memory only,
-//! so the next home of a partition begins with none, and nodes do not report small copies. A task
-//! that has committed turns never runs again: its outputs are lost only if no node has them. Nor do
-//! its readers that have committed turns: if the task runs again and makes other bytes, that run
-//! does not count. So where tasks have committed turns, the home asks the other nodes first.
+//! so the next home of a partition begins with none. A task that has committed turns never runs
+//! again: its outputs are lost only if no node has them. So its home asks the other nodes first.
 
 use proto::{NodeId, wire};
 
@@ -16,8 +14,8 @@ use crate::{Mutant, Scheduler};
 const HOLDERS_ASKED_MAX: usize = 64;
 
 impl Scheduler {
-    /// No source of the object is known. The asker waits if a further attempt of its maker may not
-    /// count, and nodes are asked whether they have it.
+    /// No source of the object is known. The asker waits if it can be made by no further attempt,
+    /// and nodes are asked whether they have it.
     pub(crate) fn ask_for_holders(
         &mut self,
         asker: NodeId,
@@ -26,7 +24,7 @@ impl Scheduler {
     ) -> Where {
         let (object, me) = (object_id(&asked), self.options.me);
         let forgets = self.options.mutant == Some(Mutant::CopiesNotAskedFor);
-        if !self.home.ledger.has_turns_beside(object.task) || forgets {
+        if !self.home.ledger.has_turned(object.task) || forgets {
             return Where::Unknown;
         }
         if asker != me && self.objects.table.contains(&object) {

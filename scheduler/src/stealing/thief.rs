@@ -413,12 +413,13 @@ impl Scheduler {
         self.stats.steals_won += 1;
         self.stats.steals_tasks += tasks.len() as u64;
         let untold: BTreeSet<u32> = grant.untold.into_iter().collect();
+        let waited: BTreeSet<u32> = grant.waited.into_iter().collect();
         let mut sent = Vec::new();
         for (place, (task, attempt, work)) in (0..).zip(tasks) {
             let mine = self.routing.homes().is_home_of(task);
             let input_bytes = work.input_bytes();
             let ready = self.arriving(task, attempt, &work);
-            self.holder.note_stolen_here(ready.class);
+            self.holder.note_stolen_here(ready.class, waited.contains(&place));
             if !self.take_in(task, attempt, work, out) {
                 continue;
             }

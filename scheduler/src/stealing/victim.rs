@@ -113,7 +113,7 @@ impl Scheduler {
         *answered = request.steal;
         let forgets = self.options.mutant == Some(Mutant::VictimForgetsEarly);
         let mut bundle = BundleBuilder::default();
-        let (mut remote_tasks, mut untold) = (Vec::new(), Vec::new());
+        let (mut remote_tasks, mut untold, mut waited) = (Vec::new(), Vec::new(), Vec::new());
         let mut kept = Vec::new();
         let mut share = self.share_of(thief, request);
         for _ in 0..STEP_POPS_MAX {
@@ -142,6 +142,9 @@ impl Scheduler {
             if !mine {
                 untold.push(bundle.len() as u32);
             }
+            if self.holder.has_waited(ready.class) {
+                waited.push(bundle.len() as u32);
+            }
             bundle.push(task, attempt, work.clone());
             self.holder.note_stolen(task);
             if forgets {
@@ -167,7 +170,7 @@ impl Scheduler {
         }
         let best_effort = bundle.is_empty() || forgets;
         let bundle = Some(bundle.finish());
-        let grant = wire::StealGrant { steal: request.steal, bundle, untold };
+        let grant = wire::StealGrant { steal: request.steal, bundle, untold, waited };
         let queue = if best_effort { &mut out.best_effort } else { &mut out.reliable };
         queue.push((thief, Body::StealGrant(grant)));
     }

@@ -9,7 +9,7 @@ use resources::{Offer, Request as Needs, Totals};
 use crate::Scheduler;
 use crate::output::Out;
 use crate::tests::resources_tests::{
-    SLOTS, explained, node, offer, push_shared, push_with, spec, with_gpus,
+    SLOTS, bytes, explained, node, offer, push_shared, push_with, spec, with_gpus,
 };
 use crate::tests::test_nodes;
 
@@ -30,6 +30,22 @@ fn patient(needs: &str) -> wire::Spec {
 
 fn push(node: &mut Scheduler, number: u64, out: &mut Out) {
     push_with(node, number, patient(EITHER), out);
+}
+
+/// `waited`: places of tasks with a patience that was over.
+pub(super) fn push_granted(
+    node: &mut Scheduler,
+    number: u64,
+    spec: wire::Spec,
+    waited: Vec<u32>,
+    out: &mut Out,
+) {
+    let local = LocalId::new(proto::PartitionId(1), number).0;
+    let task = wire::Placed { job: 1, local, attempt: 1, ..Default::default() };
+    let settings = vec![wire::JobSettings { real_data: true, ..Default::default() }];
+    let bundle = Some(wire::Bundle { specs: vec![spec], settings, tasks: vec![task] });
+    let grant = wire::StealGrant { steal: number, bundle, waited, ..Default::default() };
+    node.on_message(Time(0), NodeId(1), Body::StealGrant(grant), out);
 }
 
 /// The tasks that start, each with its variant.
@@ -127,6 +143,19 @@ fn a_stolen_task_has_waited_at_the_victim() {
     let (mut node, mut out) = (node(&with_cpus(), &[&with_gpus()]), Out::default());
     push_shared(&mut node, 1, patient(EITHER), &mut out);
     assert_eq!(starts(&mut node, Time(0), &mut out), [(1, 1)]);
+}
+
+/// A node with the preferred variant, which is not free there, gets a task that has waited.
+#[test]
+fn a_stolen_task_that_has_waited_takes_another_variant() {
+    for (waited, starts_at_once) in [(vec![0], true), (Vec::new(), false)] {
+        let (mut node, mut out) = (node(&with_gpus(), &[&with_cpus()]), Out::default());
+        let both = wire::Spec { request: bytes("gpus=2"), ..spec("gpus=2", 0) };
+        push_with(&mut node, 1, both, &mut out);
+        assert_eq!(starts(&mut node, Time(0), &mut out), [(1, 0)]);
+        push_granted(&mut node, 2, patient(EITHER), waited, &mut out);
+        assert_eq!(!starts(&mut node, Time(0), &mut out).is_empty(), starts_at_once);
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use resources::{Name, Offer, Pool, Request as Needs, Totals, parse_pool};
 use crate::holder::queues::classes::class_of;
 use crate::holder::task::{Work, unpack};
 use crate::output::Out;
+use crate::tests::patience_tests::push_granted;
 use crate::tests::test_nodes;
 use crate::{Options, Policy, Request, Scheduler, Tuning};
 
@@ -63,7 +64,7 @@ fn node_with_slots(own: &Offer, others: &[&Offer], slots: u32) -> Scheduler {
     Scheduler::new(options, homes)
 }
 
-fn bytes(needs: &str) -> Vec<u8> {
+pub(super) fn bytes(needs: &str) -> Vec<u8> {
     needs.parse::<Needs>().expect("it is a request").encode()
 }
 
@@ -106,12 +107,7 @@ fn push_placed(
 
 /// The home of the task lets this node have it from its shared queue.
 pub(super) fn push_shared(node: &mut Scheduler, number: u64, spec: wire::Spec, out: &mut Out) {
-    let local = LocalId::new(PartitionId(1), number).0;
-    let task = wire::Placed { job: 1, local, attempt: 1, ..Default::default() };
-    let settings = vec![wire::JobSettings { real_data: true, ..Default::default() }];
-    let bundle = Some(wire::Bundle { specs: vec![spec], settings, tasks: vec![task] });
-    let grant = wire::StealGrant { steal: number, bundle, untold: Vec::new() };
-    node.on_message(Time(0), NodeId(1), Body::StealGrant(grant), out);
+    push_granted(node, number, spec, Vec::new(), out);
 }
 
 /// What `task explain` says of a task.

@@ -169,7 +169,11 @@ fn a_run_ends_early_if_wanted() {
     let words = ["run", "--json", "--slots", "1", "--max-fails", "1", "--", "false", ":::"];
     let few = sandbox.starling(&[&words[..], &["1", "2", "3", "4", "5", "6"]].concat());
     assert_eq!(summary(&few.expect_code(1))["halted"], true);
-    sandbox.starling(&["run", "--max-fails", "0", "bag:tasks=2,duration=1ms"]).ok();
+    let failing = "[[task]]\nname = \"f\"\narray = \"1-9\"\ncommand = [\"false\"]\n";
+    let failing = sandbox.write("failing.toml", failing).display().to_string();
+    let few = ["run", "--max-fails", "1", "--slots", "1", &failing];
+    let few = sandbox.starling(&few).expect_code(1);
+    assert!(few.stderr.contains("cancelled"), "{}", few.stderr);
 }
 
 #[test]
@@ -252,8 +256,8 @@ fn commands_have_a_time_limit_and_nodes_another() {
     };
     let killed = run(&["--task-time-limit", "300ms"], &["sh", "-c", "sleep 60"]).expect_code(1);
     assert!(killed.stderr.contains("limit"), "{}", killed.stderr);
-    let over = run(&["--time-limit", "2s"], &["sh", "-c", "sleep 60"]).expect_code(3);
-    let text = "error: the time limit of the run's nodes (2 s) is over\nhint: --task-time-limit";
+    let over = run(&["--time-limit", "5s"], &["sh", "-c", "sleep 60"]).expect_code(3);
+    let text = "error: the time limit of the run's nodes (5 s) is over\nhint: --task-time-limit";
     assert!(over.stderr.contains(text), "{}", over.stderr);
     let long = run(&["--time-limit", "20s", "--time-request", "30s"], &["true"]).expect_code(4);
     assert!(long.stderr.contains("task 'true' has a time request of 30.00 s"), "{}", long.stderr);

@@ -33,9 +33,13 @@ pub struct LifePlan {
 }
 
 impl LifeArgs {
-    /// Whether the end of the nodes is given.
+    /// Whether the end of the nodes is given by the clock.
     pub fn gives_end(&self) -> bool {
-        self.time_limit.is_some() || self.ends_at.is_some()
+        self.ends_at.is_some()
+    }
+    /// Whether it is given how long the nodes live.
+    pub fn gives_time_limit(&self) -> bool {
+        self.time_limit.is_some()
     }
     /// Whether it is given how long a node waits for work.
     pub fn gives_idle_timeout(&self) -> bool {

@@ -338,7 +338,7 @@ impl OfferArgs {
 
 impl OfferPlan {
     /// The slots of each node: as many as it has cpus of its own list, if there is one. `given`: by
-    /// the user.
+    /// a flag.
     ///
     /// # Errors
     /// When the list has another number of cpus.

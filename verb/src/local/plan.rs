@@ -92,7 +92,7 @@ impl ClusterPlan {
                 .hint("'starling up' and 'starling node' make such keepers"));
         }
         let offer = args.offer.resolve(settings)?;
-        let slots = offer.slots(slots)?.unwrap_or_else(|| default_slots(nodes));
+        let slots = offer.slots(args.slots)?.or(slots).unwrap_or_else(|| default_slots(nodes));
         let tuning = args.tuning.resolve(settings)?;
         let told = args.replicas.or_else(|| present.map(|it| it.replicas));
         let told: Option<u32> = settings.pick_optional(told, "replicas")?;

@@ -1,6 +1,6 @@
 //! Nodes as separate processes: starting them, checking that they live, ending them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
@@ -293,7 +293,7 @@ fn is_node_line(
     Some(resolved(&cwd.join(named)) == resolved(dir))
 }
 
-/// The flags of a process, with their values. The values of a repeated flag are one text.
+/// The flags of a process, with their values. The values of a repeated flag are one text, sorted.
 pub fn flags_of(pid: u32) -> BTreeMap<String, String> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let line = String::from_utf8_lossy(&line).into_owned();
@@ -309,15 +309,14 @@ pub fn flags_of(pid: u32) -> BTreeMap<String, String> {
     joined((0..words.len()).filter_map(flag))
 }
 
-/// Flags with the values of each as one text.
+/// Flags with the values of each as one text, sorted.
 pub fn joined(flags: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
-    let mut all: BTreeMap<String, String> = BTreeMap::new();
+    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (name, value) in flags {
-        let values = all.entry(name).or_default();
-        let between = if values.is_empty() { "" } else { " " };
-        values.push_str(&format!("{between}{value}"));
+        all.entry(name).or_default().insert(value);
     }
-    all
+    let text = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(" ");
+    all.into_iter().map(|(name, values)| (name, text(values))).collect()
 }
 
 /// A variable that a process was started with.

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// Fewer failures, or what else is counted, are no share: as for GNU parallel.
+/// With fewer counted entries no share is reached, as for GNU parallel.
 const SHARE_COUNTED_MIN: u64 = 3;
 
 /// The treatment of running entries.

@@ -4,9 +4,9 @@
 use crate::lists::template::{base, is_command, is_shell, script_behind, splits_a_shell};
 
 /// Programs and builtins that give an argument to a shell.
-const RUNNERS: [&str; 13] = [
-    "eval", "trap", "su", "runuser", "sg", "script", "ssh", "rsh", "watch", "flock", "parallel",
-    "screen", "tmux",
+const RUNNERS: [&str; 12] = [
+    "eval", "trap", "su", "runuser", "sg", "script", "ssh", "rsh", "watch", "parallel", "screen",
+    "tmux",
 ];
 /// Programs that run a command at any place behind them.
 const OUTER: [&str; 9] =
@@ -15,7 +15,7 @@ const OUTER: [&str; 9] =
 const KEYWORDS: [&str; 10] =
     ["if", "then", "elif", "else", "while", "until", "do", "time", "!", "{"];
 /// Programs with an option `-c` that takes no script.
-const SAFE: [&str; 46] = [
+const SAFE: [&str; 60] = [
     "[",
     "[[",
     "test",
@@ -62,6 +62,20 @@ const SAFE: [&str; 46] = [
     "md5sum",
     "sha256sum",
     "samtools",
+    "python",
+    "python3",
+    "perl",
+    "ruby",
+    "node",
+    "php",
+    "R",
+    "Rscript",
+    "julia",
+    "psql",
+    "sqlite3",
+    "mysql",
+    "rsync",
+    "vim",
 ];
 
 /// True if a word is a replacement string alone.
@@ -265,6 +279,9 @@ mod tests {
             "grep -c 'my {}' file",
             "grep sh -c {}",
             "python3 -c 'print(1)' {}",
+            "python3 -c 'import m; m.run({})'",
+            "psql -c 'select {} from t'",
+            "flock lock ./cmd 'out {}.txt'",
             "[ -c \"a {}\" ] && exit",
             "ssh {} uptime",
             "ssh me@{} -p 22",

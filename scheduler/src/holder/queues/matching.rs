@@ -139,7 +139,7 @@ impl Holder {
         self.slots.fits(self.need_of_class(class), self.kept_from(class))
     }
 
-    fn need_of_class(&self, class: u64) -> Need<'_> {
+    pub(crate) fn need_of_class(&self, class: u64) -> Need<'_> {
         match u32::try_from(class) {
             Ok(cpus) => Need::Cpus(cpus.max(1)),
             Err(_) => self.classes.get(class).map_or(Need::Never, |it| it.need(self.life)),
@@ -207,7 +207,7 @@ impl Holder {
         }
         let staged = self.staging.values().filter(|it| it.class == class).count();
         let fit = |it: &Class| self.slots.fits_times(it.open_request(), it.need(self.life), staged);
-        if matches!(self.need_of_class(class), Need::NotYet) {
+        if self.waits_for_others(class) {
             return false; // A thief that offers its preferred variant may have it meanwhile.
         }
         staged == 0 || (fits && self.classes.get(class).is_some_and(fit))
@@ -280,7 +280,8 @@ impl Holder {
         };
         let in_line =
             |task: &TaskId| self.staging.get(task).is_some_and(|staged| staged.class == class);
-        match self.has_here(class) || self.awaiting_slot.iter().any(in_line) {
+        let is_here = self.has_here(class) || self.awaiting_slot.iter().any(in_line);
+        match is_here && !self.waits_for_others(class) {
             true => self.reserve(class, stamp),
             false => self.reservation = None,
         }
@@ -341,7 +342,7 @@ impl Holder {
     /// The number of tasks in line that wait for resources of their request: no other task waits
     /// for these.
     pub(crate) fn parked(&self) -> usize {
-        if self.reservation.is_none() {
+        if self.reservation.is_none() && self.classes.next_opening().is_none() {
             return 0;
         }
         let is_parked = |task: &&TaskId| {

@@ -12,6 +12,7 @@ use resources::{Fit, Request};
 use crate::holder::Holder;
 use crate::holder::queues::classes::Class;
 use crate::holder::queues::ready_queue::PLAIN;
+use crate::holder::slots::Need;
 use crate::routing::partition_owners::Homes;
 use crate::{Mutant, Scheduler};
 
@@ -104,9 +105,11 @@ impl Patience {
         }
         ends
     }
-    /// The offers of the nodes have changed, not the wait.
+    /// The offers of the nodes have changed. The wait goes on if it is for the same variants.
     pub(crate) fn goes_on_as(&mut self, former: &Self) {
-        self.state = former.state;
+        if self.request == former.request {
+            self.state = former.state;
+        }
     }
 }
 
@@ -127,16 +130,27 @@ impl Holder {
         }
     }
 
-    /// A victim has given a task of a class away: to a node without the preferred variant only
-    /// after the task has waited there.
-    pub(crate) fn note_stolen_here(&mut self, class: u64) {
+    /// A victim has given a task of a class away. `waited`: its patience was over there. A node
+    /// without the preferred variant gets only such tasks.
+    pub(crate) fn note_stolen_here(&mut self, class: u64, waited: bool) {
         if class == PLAIN {
             return;
         }
         let patience = self.classes.patience_mut(class);
-        if let Some(patience) = patience.filter(|patience| patience.fit.is_none()) {
+        if let Some(patience) = patience.filter(|patience| waited || patience.fit.is_none()) {
             patience.end();
         }
+    }
+
+    /// Whether the patience of a class with patience is over.
+    pub(crate) fn has_waited(&self, class: u64) -> bool {
+        let known = if class == PLAIN { None } else { self.classes.get(class) };
+        known.and_then(Class::patience).is_some_and(|patience| !patience.lasts())
+    }
+
+    /// Whether tasks of a class wait for a variant that this node does not offer.
+    pub(crate) fn waits_for_others(&self, class: u64) -> bool {
+        class != PLAIN && matches!(self.need_of_class(class), Need::NotYet)
     }
 }
 

@@ -86,11 +86,6 @@ impl Ledger {
         turns.is_some_and(|turns| turns.tasks.contains_key(&index) || turns.sealed.contains(&index))
     }
 
-    /// Whether the task or others of its partition have committed turns.
-    pub(crate) fn has_turns_beside(&self, task: TaskId) -> bool {
-        self.part(task).is_some_and(|part| part.turns.is_some())
-    }
-
     fn fence(&self, task: TaskId, turn: &wire::Turn) -> Fence {
         let attempt = Attempt(turn.attempt);
         let Some(cell) = self.cell(task) else { return Fence::Fenced };
