@@ -120,7 +120,7 @@ fn count(dice: &mut Values) -> wire::PartitionCount {
 
 fn body(dice: &mut Values) -> Body {
     match dice.below(27) {
-        0 | 1 => Body::Push(wire::Push { bundle: bundle(dice), leaves: false }),
+        0 | 1 => Body::Push(wire::Push { bundle: bundle(dice), leaves: dice.below(2) == 0 }),
         2 => {
             let (probe, ahead) = (dice.number(), dice.below(2) == 0);
             Body::StealProbe(wire::StealProbe { probe, ahead, free: vec![probe] })
@@ -135,15 +135,7 @@ fn body(dice: &mut Values) -> Body {
             let (free, free_amounts) = (slots, vec![steal]);
             Body::StealRequest(wire::StealRequest { steal, slots, free, held: 0, free_amounts })
         }
-        6 => {
-            let (steal, bundle) = (dice.number(), bundle(dice));
-            Body::StealGrant(wire::StealGrant {
-                steal,
-                bundle,
-                untold: vec![0, 7],
-                waited: vec![1, 9],
-            })
-        }
+        6 => steal_grant(dice),
         7 => Body::StealDone(wire::StealDone { steal: dice.number() }),
         8 => Body::TasksMoved(wire::TasksMoved {
             steal: dice.number(),
@@ -194,6 +186,12 @@ fn body(dice: &mut Values) -> Body {
             Body::JobEnd(wire::JobEnd { job, unknown, question, round, kept, outcome })
         }
     }
+}
+
+fn steal_grant(dice: &mut Values) -> Body {
+    let (steal, bundle) = (dice.number(), bundle(dice));
+    let (untold, waited) = (vec![0, 7], vec![1, 9]);
+    Body::StealGrant(wire::StealGrant { steal, bundle, untold, waited })
 }
 
 fn credit_query(dice: &mut Values) -> Body {
