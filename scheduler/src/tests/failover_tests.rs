@@ -9,7 +9,6 @@ use proto::{
 };
 
 use crate::holder::queues::ready_queue::Ready;
-use crate::home::ledger::Cell;
 use crate::limits::PARKED_RETRY_AFTER;
 use crate::output::Out;
 use crate::tests::test_nodes;
@@ -269,7 +268,7 @@ fn command() -> wire::Spec {
     wire::Spec { body, ..Default::default() }
 }
 
-pub(super) fn inherit_command(heir: &mut Scheduler, out: &mut Out) {
+fn inherit_command(heir: &mut Scheduler, out: &mut Out) {
     let chunk = wire::Chunk {
         job: 1,
         partition: MOVES.0,
@@ -324,10 +323,9 @@ fn the_death_of_a_thief_is_noted_where_the_victim_has_become_the_home() {
     assert_eq!((deaths, heir.home.ledger.crash_count(task())), (Some(1), 0), "{:?}", out.events);
 }
 
-/// Node 1 starts the task, and reports only then that node 2 had it before and died.
-#[test]
-fn a_late_report_of_an_earlier_death_does_not_withdraw_the_start() {
-    let members = (0..3).map(test_nodes::member).collect();
+/// The home of a command, among this number of nodes, and the attempt that waits for a slot.
+pub(super) fn home_of_command(nodes: u32) -> (Scheduler, Attempt) {
+    let members = (0..nodes).map(test_nodes::member).collect();
     let homes = test_nodes::homes(0, members, &[0, 1]).moving();
     let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
     let mut out = Out::default();
@@ -335,16 +333,7 @@ fn a_late_report_of_an_earlier_death_does_not_withdraw_the_start() {
     inherit_command(&mut heir, &mut out);
     heir.settle(Time(0), &mut out);
     let attempt = heir.home.ledger.cell(task()).expect("it is homed here").attempt();
-    let told = |starts, gone_incarnation| {
-        let moved = wire::TaskAttempt { job: 1, local: task().local.0, attempt: attempt.0 };
-        let (tasks, gone_node) = (vec![moved], 2);
-        wire::TasksMoved { tasks, starts, gone_node, gone_incarnation, ..Default::default() }
-    };
-    heir.on_tasks_moved(NodeId(1), &told(true, 0), &mut out);
-    heir.on_tasks_moved(NodeId(1), &told(false, 1), &mut out);
-    let started = heir.home.ledger.cell(task()).map(Cell::has_started);
-    let deaths = heir.home.ledger.work(task()).map(|work| work.deaths);
-    assert_eq!((started, deaths), (Some(true), Some(1)));
+    (heir, attempt)
 }
 
 /// The earlier home gave the task to node 1 before it knew node 1's incarnation.

@@ -1,25 +1,35 @@
 //! Reports of moved tasks at their home.
 
 use proto::wire::message::Body;
-use proto::{NodeId, Time, wire};
+use proto::{NodeId, wire};
 
+use crate::home::ledger::Cell;
 use crate::output::Out;
-use crate::tests::failover_tests::{inherit_command, task};
-use crate::tests::test_nodes;
-use crate::{Policy, Tuning};
+use crate::tests::failover_tests::{home_of_command, task};
+
+/// Node 1 starts the task, and reports only then that node 2 had it before and died.
+#[test]
+fn a_late_report_of_an_earlier_death_does_not_withdraw_the_start() {
+    let (mut heir, attempt) = home_of_command(3);
+    let mut out = Out::default();
+    let told = |starts, gone_incarnation| {
+        let moved = wire::TaskAttempt { job: 1, local: task().local.0, attempt: attempt.0 };
+        let (tasks, gone_node) = (vec![moved], 2);
+        wire::TasksMoved { tasks, starts, gone_node, gone_incarnation, ..Default::default() }
+    };
+    heir.on_tasks_moved(NodeId(1), &told(true, 0), &mut out);
+    heir.on_tasks_moved(NodeId(1), &told(false, 1), &mut out);
+    let started = heir.home.ledger.cell(task()).map(Cell::has_started);
+    let deaths = heir.home.ledger.work(task()).map(|work| work.deaths);
+    assert_eq!((started, deaths), (Some(true), Some(1)));
+}
 
 /// A victim takes a task back from a thief that died. That thief had given it to another node,
 /// which has reported it.
 #[test]
 fn a_task_that_another_node_has_is_not_taken_back() {
-    let members = (0..4).map(test_nodes::member).collect();
-    let homes = test_nodes::homes(0, members, &[0, 1]).moving();
-    let mut heir = test_nodes::scheduler(0, 1, Tuning::of(Policy::Mlb), homes);
+    let (mut heir, attempt) = home_of_command(4);
     let mut out = Out::default();
-    heir.holder.slots_mut().take_cpus(1);
-    inherit_command(&mut heir, &mut out);
-    heir.settle(Time(0), &mut out);
-    let attempt = heir.home.ledger.cell(task()).expect("it is homed here").attempt();
     let told = |gone_node, gone_incarnation| {
         let moved = wire::TaskAttempt { job: 1, local: task().local.0, attempt: attempt.0 };
         wire::TasksMoved { tasks: vec![moved], gone_node, gone_incarnation, ..Default::default() }

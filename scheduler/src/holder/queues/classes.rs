@@ -92,19 +92,21 @@ impl Class {
         let Some(fit) = self.fit.as_ref().filter(|_| self.is_admitted(life)) else {
             return Need::Never;
         };
-        match self.patience.as_ref().filter(|patience| patience.lasts()) {
+        match self.lasting_patience() {
             Some(patience) => patience.fit().map_or(Need::NotYet, Need::Fit),
             None => Need::Fit(fit),
         }
     }
+    fn lasting_patience(&self) -> Option<&Patience> {
+        self.patience().filter(|patience| patience.lasts())
+    }
     /// The variants that its tasks may take now.
     pub(crate) fn open_request(&self) -> &Request {
-        let patience = self.patience.as_ref().filter(|patience| patience.lasts());
-        patience.map_or(&self.request, |patience| patience.request())
+        self.lasting_patience().map_or(&self.request, Patience::request)
     }
     /// Whether a node of a kind offers a variant that its tasks may take now.
     pub(crate) fn fits_kind_now(&self, kind: usize) -> bool {
-        match self.patience.as_ref().filter(|patience| patience.lasts()) {
+        match self.lasting_patience() {
             Some(patience) => patience.fits_kind(kind),
             None => self.fits_kind(kind),
         }

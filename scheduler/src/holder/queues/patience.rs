@@ -16,14 +16,6 @@ use crate::holder::slots::Need;
 use crate::routing::partition_owners::Homes;
 use crate::{Mutant, Scheduler};
 
-/// The state of a class on a node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    Until(Time),
-    /// All variants are open while tasks of the class are here.
-    Over,
-}
-
 /// The variants that tasks of a class take at first, and how long they take no other.
 #[derive(Debug)]
 pub(crate) struct Patience {
@@ -34,7 +26,8 @@ pub(crate) struct Patience {
     fit: Option<Fit>,
     /// For each kind of node of the map: whether it offers one of them.
     kinds: Vec<bool>,
-    state: State,
+    /// `None`: it is over, and all variants are open while tasks of the class are here.
+    until: Option<Time>,
 }
 
 impl Patience {
@@ -65,13 +58,13 @@ impl Patience {
             fit: fit.and_then(|fit| fit.among(&order[..first])),
             kinds: homes.kinds().iter().map(|kind| kind.fits(&preferred)).collect(),
             request: preferred,
-            state: State::Until(now + length),
+            until: Some(now + length),
         })
     }
 
     /// Whether tasks take the preferred variants alone.
     pub(crate) fn lasts(&self) -> bool {
-        self.state != State::Over
+        self.until.is_some()
     }
     pub(crate) fn fit(&self) -> Option<&Fit> {
         self.fit.as_ref()
@@ -83,19 +76,16 @@ impl Patience {
         self.kinds.get(kind).copied().unwrap_or(false)
     }
     pub(crate) fn ends_at(&self) -> Option<Time> {
-        match self.state {
-            State::Until(end) => Some(end),
-            State::Over => None,
-        }
+        self.until
     }
 
     /// A task of the class arrives, the only one here.
     pub(crate) fn begin(&mut self, now: Time) {
-        self.state = State::Until(now + self.length);
+        self.until = Some(now + self.length);
     }
     /// All variants are open while tasks of the class are here.
     pub(crate) fn end(&mut self) {
-        self.state = State::Over;
+        self.until = None;
     }
     /// Returns whether it ends now.
     pub(crate) fn tick(&mut self, now: Time) -> bool {
@@ -108,7 +98,7 @@ impl Patience {
     /// The offers of the nodes have changed. The wait goes on if it is for the same variants.
     pub(crate) fn goes_on_as(&mut self, former: &Self) {
         if self.request == former.request {
-            self.state = former.state;
+            self.until = former.until;
         }
     }
 }
@@ -116,7 +106,7 @@ impl Patience {
 impl Holder {
     /// A task of a class arrives.
     pub(crate) fn note_arrival(&mut self, class: u64) {
-        if class == PLAIN {
+        if class == PLAIN || self.classes.get(class).is_none_or(|it| it.patience().is_none()) {
             return;
         }
         let is_staged = || self.staging.values().any(|staged| staged.class == class);
